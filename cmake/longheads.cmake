@@ -1,0 +1,48 @@
+# One CMake library per folder of src/, one test program per folder that has tests.
+
+add_library(longheads_options INTERFACE)
+target_include_directories(longheads_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+target_compile_options(longheads_options INTERFACE -Wall -Wextra -Wshadow -Werror)
+if(LONGHEADS_SANITIZE)
+  target_compile_options(longheads_options INTERFACE
+    -fsanitize=${LONGHEADS_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(longheads_options INTERFACE -fsanitize=${LONGHEADS_SANITIZE})
+endif()
+
+# longheads_library(base SOURCES a.cc b.cc DEPENDS tensor fmt::fmt)
+function(longheads_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(longheads_${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(longheads_${name} PUBLIC longheads_options ${ARG_DEPENDS})
+  else()
+    add_library(longheads_${name} INTERFACE)
+    target_link_libraries(longheads_${name} INTERFACE longheads_options ${ARG_DEPENDS})
+  endif()
+endfunction()
+
+# longheads_test(base SOURCES a_test.cc DEPENDS longheads_base): tests named <folder>.<suite>.<case>
+function(longheads_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name}_test ${ARG_SOURCES})
+  target_link_libraries(${name}_test PRIVATE longheads_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${name}_test PRIVATE LONGHEADS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# longheads_fuzzer(gguf SOURCES gguf_fuzzer.cc DEPENDS longheads_formats): only with LONGHEADS_FUZZ and clang
+function(longheads_fuzzer name)
+  if(NOT LONGHEADS_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name}_fuzzer ${ARG_SOURCES})
+  target_link_libraries(${name}_fuzzer PRIVATE longheads_options ${ARG_DEPENDS})
+  target_link_options(${name}_fuzzer PRIVATE -fsanitize=fuzzer)
+endfunction()
+
+include(GoogleTest)

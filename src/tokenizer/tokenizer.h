@@ -1,0 +1,86 @@
+// Text to token ids and back: byte-level BPE (GGUF's "gpt2") and SPM with byte fallback (GGUF's "llama").
+// File formats are read elsewhere: the vocabulary comes as plain data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace longheads {
+
+using TokenId = int32_t;
+inline constexpr TokenId kNoToken = -1;
+
+enum class TokenType : uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
+
+struct Vocabulary {
+  enum class Model { kBpe, kSpm };
+  Model model = Model::kBpe;
+  std::string pre_tokenizer;        // BPE: "smollm", "llama-bpe", "qwen2", "gpt-2", "default"
+  std::vector<std::string> tokens;  // BPE: in the byte-level alphabet; SPM: with U+2581 for a space
+  std::vector<TokenType> types;     // empty (all normal), or one per token
+  std::vector<float> scores;        // SPM: one per token
+  std::vector<std::string> merges;  // BPE: "left right", in order of rank
+  TokenId bos = kNoToken, eos = kNoToken, unknown = kNoToken;
+  std::vector<TokenId> end_of_generation;  // every id that ends an answer (eos, <|im_end|>, <|eot_id|>)
+  bool add_bos = false, add_eos = false, add_space_prefix = true;  // the last: SPM only
+};
+
+struct EncodeOptions {
+  bool parse_special =
+      false;                 // text like "<|im_start|>" becomes the control token instead of plain characters
+  bool add_special = false;  // BOS and EOS at the ends as the vocabulary asks for them
+};
+
+class Tokenizer {
+ public:
+  // Refuses by name what it does not know (a pre-tokenizer), and a vocabulary that contradicts itself.
+  static Result<std::unique_ptr<const Tokenizer>> Create(Vocabulary vocabulary);
+  virtual ~Tokenizer() = default;
+
+  // Invalid UTF-8 becomes U+FFFD (one per maximal ill-formed part, as Unicode recommends).
+  virtual Result<std::vector<TokenId>> Encode(std::string_view text, EncodeOptions options) const = 0;
+
+  // The bytes one token stands for; control tokens give nothing unless `special`. An SPM token's leading
+  // space is kept. Ids outside the vocabulary give nothing.
+  virtual std::string TokenBytes(TokenId id, bool special) const = 0;
+
+  // The text of a sequence: the tokens' bytes, with ill-formed UTF-8 made U+FFFD, and (SPM) without the space
+  // that encoding put in front.
+  virtual std::string Decode(std::span<const TokenId> ids, bool special) const = 0;
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  bool IsEndOfGeneration(TokenId id) const;
+
+ protected:
+  explicit Tokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
+  Vocabulary vocabulary_;
+};
+
+// Decodes token by token and holds back the bytes of a character that is not complete yet.
+class StreamingDecoder {
+ public:
+  explicit StreamingDecoder(const Tokenizer& tokenizer, bool special = false);
+  std::string Push(TokenId id);  // whole characters only; may be empty
+  std::string Finish();          // what is left, an incomplete character as U+FFFD
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool special_;
+  bool first_ = true;
+  std::string pending_;
+};
+
+}  // namespace longheads
