@@ -1,0 +1,78 @@
+// Attention of gathered query rows over a run of keys that lies in one page: the inner product of the
+// executor. Knows pages' layout and rotations; which rows meet which keys, and at which distance, is the
+// plan's business.
+//
+// Everything here treats a query row on its own: its bits do not depend on the rows beside it, nor on how
+// many.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/implementation.h"
+#include "rope/rotation_table.h"
+
+namespace longheads {
+
+// A mergeable partial result of softmax attention for one query row: `out` [head_dim] is the sum of
+// exp(logit - max) * v over the keys seen so far, `sum` that of exp(logit - max). The empty state is
+// {max = -inf, sum = 0, out = 0}. (Online softmax: Milakov and Gimelshein 2018; merging: FlashInfer.)
+// In memory: head_dim floats of `out`, then max, then sum.
+inline constexpr int64_t StateFloats(int64_t head_dim) { return head_dim + 2; }
+
+// How a query row is rotated before it meets a run of keys: R(x), x in [0, table->n_positions()).
+struct RotatedRow {
+  const float* q;     // [head_dim], unrotated
+  int64_t x;          // the rotation
+  int32_t key_begin;  // the row sees keys [key_begin, key_end) of the run; never empty
+  int32_t key_end;
+  float* state;  // StateFloats(head_dim): Attend merges the run's partial result into it
+};
+
+// A run of keys in one page, float32. K is row-major, V transposed, as pages hold them.
+struct KeyRun {
+  const float* k;  // [n_keys, head_dim]
+  const float* v;  // [head_dim, v_stride], the first n_keys of each row
+  int64_t v_stride;
+  int64_t n_keys;    // at most kMaxRun
+  int64_t head_dim;  // a multiple of 8, at most kMaxHeadDim
+};
+
+inline constexpr int64_t kMaxRun = 256;  // a page
+inline constexpr int64_t kMaxHeadDim = 256;
+
+struct AttentionKernels {
+  int64_t row_tile;  // rows that fill one tile; more or fewer are right too, only slower
+
+  // For every row: logits = scale * (R(x) q) . k over its keys, softmax over the run, values, merge into
+  // state. workspace: at least AttendWorkspace(row_tile, head_dim) floats, aligned.
+  void (*attend)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
+                 float* workspace);
+
+  // The same for a handful of rows (decode): rows share each key as it is read; other order of summation.
+  void (*attend_few)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                     float scale, float* workspace);
+
+  // scores[row * stride + c] = q[row] . vectors[c]; q rows [head_dim] each, vectors [n, head_dim] row-major.
+  // Not rotated, not scaled. For the choice of chunks.
+  void (*scores)(std::span<const float* const> q, const float* vectors, int64_t n, int64_t head_dim,
+                 float* scores, int64_t stride, float* workspace);
+
+  // a = merge(a, b); any number of partial states merge to one softmax over the union of their keys.
+  void (*merge)(float* a, const float* b, int64_t head_dim);
+};
+
+// Floats of workspace that attend, attend_few and scores may use.
+inline constexpr int64_t AttendWorkspace(int64_t row_tile, int64_t head_dim) {
+  const int64_t tile = row_tile < 32 ? 32 : row_tile;
+  return tile * (2 * head_dim + kMaxRun + 64) + 64;
+}
+
+// Makes the empty state.
+void ClearState(float* state, int64_t head_dim);
+// out[head_dim] = state.out / state.sum, or zeros where no key was seen.
+void FinishState(const float* state, int64_t head_dim, float* out);
+
+std::span<const Implementation<AttentionKernels>> AttentionImplementations();
+
+}  // namespace longheads

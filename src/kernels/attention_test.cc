@@ -1,0 +1,185 @@
+#include "kernels/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace longheads {
+namespace {
+
+// Queries, one page of keys and values, and float64 attention over any part of it.
+struct Case {
+  int64_t d;
+  int64_t n_rows;
+  int64_t n_keys;
+  std::vector<float> q, k, v;
+  RotationTable table;
+
+  Case(int64_t head_dim, int64_t rows, int64_t keys, PairLayout layout, unsigned seed = 1)
+      : d(head_dim),
+        n_rows(rows),
+        n_keys(keys),
+        q(head_dim * rows),
+        k(head_dim * kMaxRun),
+        v(head_dim * kMaxRun),
+        table(*TrainedFrequencies(10000, head_dim, {}), head_dim, layout, 5000) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (auto* values : {&q, &k, &v}) {
+      for (float& value : *values) value = normal(random);
+    }
+  }
+
+  int64_t x(int64_t row) const { return (row * 131 + 17) % 4800; }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(d)); }
+  KeyRun run() const { return {.k = k.data(), .v = v.data(), .v_stride = kMaxRun, .n_keys = n_keys, .head_dim = d}; }
+
+  std::vector<RotatedRow> Rows(std::vector<float>& states, int64_t begin, int64_t end, bool causal) const {
+    states.assign(n_rows * StateFloats(d), 0);
+    std::vector<RotatedRow> rows;
+    for (int64_t r = 0; r < n_rows; ++r) {
+      float* const state = states.data() + r * StateFloats(d);
+      ClearState(state, d);
+      const int64_t last = causal ? begin + 1 + (r * 7) % (end - begin) : end;
+      rows.push_back({q.data() + r * d, x(r), static_cast<int32_t>(begin), static_cast<int32_t>(last), state});
+    }
+    return rows;
+  }
+
+  std::vector<double> Expected(const RotatedRow& row) const {
+    std::vector<double> rotated(d), out(d), logits;
+    const Frequencies f = *TrainedFrequencies(10000, d, {});
+    for (int64_t m = 0; m < d; ++m) {
+      const int64_t p = table.partner(m);
+      const int64_t pair = table.layout() == PairLayout::kInterleaved ? m / 2 : m % (d / 2);
+      const double angle = static_cast<double>(row.x) * f.theta[pair];
+      rotated[m] = row.q[m] * std::cos(angle) + row.q[p] * (m < p ? -std::sin(angle) : std::sin(angle));
+    }
+    double sum = 0;
+    for (int64_t j = row.key_begin; j < row.key_end; ++j) {
+      double logit = 0;
+      for (int64_t m = 0; m < d; ++m) logit += rotated[m] * k[j * d + m];
+      const double p = std::exp(logit / std::sqrt(static_cast<double>(d)));
+      sum += p;
+      for (int64_t m = 0; m < d; ++m) out[m] += p * v[m * kMaxRun + j];
+    }
+    for (double& o : out) o /= sum;
+    return out;
+  }
+};
+
+class AttentionTest : public testing::TestWithParam<Implementation<AttentionKernels>> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().declined.empty()) GTEST_SKIP() << GetParam().declined;
+  }
+  const AttentionKernels& kernels() const { return *GetParam().table; }
+  float* workspace() {
+    workspace_.Reserve(AttendWorkspace(kernels().row_tile, kMaxHeadDim));
+    return workspace_.data();
+  }
+  Buffer<float> workspace_;
+};
+
+TEST_P(AttentionTest, EqualsFloat64SoftmaxOnHostileShapes) {
+  for (const PairLayout layout : {PairLayout::kInterleaved, PairLayout::kHalfSplit}) {
+    for (const int64_t d : {8, 64, 80, 96, 128, 256}) {
+      for (const int64_t n_rows : {1, 2, 3, 5, 15, 16, 17, 33}) {
+        for (const int64_t n_keys : {1, 5, 6, 7, 255, 256}) {
+          const Case c(d, n_rows, n_keys, layout);
+          for (const bool causal : {false, true}) {
+            for (const auto attend : {kernels().attend, kernels().attend_few}) {
+              std::vector<float> states;
+              const auto rows = c.Rows(states, n_keys / 3, n_keys, causal);
+              attend(rows, c.run(), c.table, c.scale(), workspace());
+              for (int64_t r = 0; r < n_rows; ++r) {
+                std::vector<float> out(d);
+                FinishState(rows[r].state, d, out.data());
+                const std::vector<double> expected = c.Expected(rows[r]);
+                // Logits of size about 4 with d roundings of 2^-24 each, and as many in the values.
+                for (int64_t m = 0; m < d; ++m) ASSERT_NEAR(out[m], expected[m], 2e-5) << d << " " << n_keys;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, ARowDoesNotFeelItsTileMates) {
+  const Case c(64, 37, 200, PairLayout::kInterleaved);
+  std::vector<float> together, alone;
+  const auto rows = c.Rows(together, 3, 200, true);
+  kernels().attend(rows, c.run(), c.table, c.scale(), workspace());
+  const auto same = c.Rows(alone, 3, 200, true);
+  for (int64_t r = 36; r >= 0; --r) {
+    kernels().attend(std::span(same).subspan(r, 1), c.run(), c.table, c.scale(), workspace());
+  }
+  EXPECT_EQ(0, std::memcmp(together.data(), alone.data(), together.size() * sizeof(float)));
+}
+
+TEST_P(AttentionTest, PartsMergeToOneSoftmax) {
+  const Case c(64, 5, 256, PairLayout::kHalfSplit);
+  std::vector<float> whole, parts, other;
+  const auto expected = c.Rows(whole, 0, 256, false);
+  kernels().attend(expected, c.run(), c.table, c.scale(), workspace());
+  auto left = c.Rows(parts, 0, 100, false);
+  auto right = c.Rows(other, 100, 256, false);
+  kernels().attend(left, c.run(), c.table, c.scale(), workspace());
+  kernels().attend(right, c.run(), c.table, c.scale(), workspace());
+  std::vector<float> empty(StateFloats(64));
+  ClearState(empty.data(), 64);
+  for (int64_t r = 0; r < 5; ++r) {
+    std::vector<float> a(parts.begin() + r * 66, parts.begin() + (r + 1) * 66);
+    const std::vector<float> before = a;
+    kernels().merge(a.data(), empty.data(), 64);  // the empty state changes nothing
+    EXPECT_EQ(a, before);
+    std::vector<float> from_empty = empty;
+    kernels().merge(from_empty.data(), before.data(), 64);
+    EXPECT_EQ(from_empty, before);
+    kernels().merge(a.data(), other.data() + r * 66, 64);
+    std::vector<float> merged(64), once(64);
+    FinishState(a.data(), 64, merged.data());
+    FinishState(whole.data() + r * 66, 64, once.data());
+    for (int m = 0; m < 64; ++m) EXPECT_NEAR(merged[m], once[m], 2e-6);
+  }
+}
+
+TEST_P(AttentionTest, LargeLogitsDoNotOverflow) {
+  Case c(64, 17, 256, PairLayout::kInterleaved);
+  for (float& q : c.q) q *= 1000;
+  std::vector<float> states;
+  const auto rows = c.Rows(states, 0, 256, true);
+  kernels().attend(rows, c.run(), c.table, c.scale(), workspace());
+  for (float s : states) EXPECT_TRUE(std::isfinite(s));
+}
+
+TEST_P(AttentionTest, ScoresArePlainDotProducts) {
+  const Case c(96, 19, 256, PairLayout::kInterleaved);
+  std::vector<const float*> q;
+  for (int64_t r = 0; r < 19; ++r) q.push_back(c.q.data() + r * 96);
+  for (const int64_t n : {1, 7, 63, 256}) {
+    std::vector<float> scores(19 * 300, -1), one(300);
+    kernels().scores(q, c.k.data(), n, 96, scores.data(), 300, workspace());
+    for (int64_t r = 0; r < 19; ++r) {
+      for (int64_t j = 0; j < n; ++j) {
+        double expected = 0;
+        for (int64_t m = 0; m < 96; ++m) expected += static_cast<double>(c.q[r * 96 + m]) * c.k[j * 96 + m];
+        ASSERT_NEAR(scores[r * 300 + j], expected, 1e-4);
+      }
+      kernels().scores(std::span(q).subspan(r, 1), c.k.data(), n, 96, one.data(), 300, workspace());
+      EXPECT_EQ(0, std::memcmp(one.data(), scores.data() + r * 300, n * sizeof(float)));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, AttentionTest, testing::ValuesIn(AttentionImplementations().begin(),
+                                                                AttentionImplementations().end()),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+}  // namespace
+}  // namespace longheads

@@ -1,0 +1,348 @@
+// kernels/attention.h in Highway: one source for AVX2 and AVX-512.
+//
+// Lanes are query rows. A tile of 2 vectors of rows is packed transposed, so that every key element is
+// broadcast against all rows at once: no horizontal sums, and a row's arithmetic does not feel its tile
+// mates. K row-major and V transposed are read along the direction of the broadcast.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/simd_attention.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+// After foreach_target, as Highway asks.
+#include <algorithm>
+#include <limits>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+#include "kernels/attention.h"
+#include "kernels/cpu/simd_kernels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace longheads::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::ScalableTag<float>;
+using Vec = hn::Vec<Tag>;
+
+constexpr Tag kTag;
+constexpr int64_t kLanes = HWY_MAX_BYTES / sizeof(float);
+constexpr int64_t kTile = 2 * kLanes;  // rows
+// Accumulators of a block: 2 vectors of rows x kBlock keys. AVX2 has 16 registers, AVX-512 has 32.
+constexpr int kBlock = kLanes >= 16 ? 12 : 6;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// dst[m] for m in [0, d) = (R(x) q) * scale
+HWY_INLINE void RotateRow(const float* HWY_RESTRICT q, int64_t x, const RotationTable& table, float scale,
+                          float* HWY_RESTRICT dst) {
+  const int64_t d = table.head_dim();
+  const float* const cos_low = table.low_cos(x);
+  const float* const sin_low = table.low_sin(x);
+  const float* const cos_high = table.high_cos(x);
+  const float* const sin_high = table.high_sin(x);
+  const Vec factor = hn::Set(kTag, scale);
+  const bool interleaved = table.layout() == PairLayout::kInterleaved;
+  const int64_t n_pairs = table.n_pairs();
+  for (int64_t m = 0; m < d; m += kLanes) {
+    const Vec cl = hn::LoadU(kTag, cos_low + m);
+    const Vec sl = hn::LoadU(kTag, sin_low + m);
+    const Vec ch = hn::LoadU(kTag, cos_high + m);
+    const Vec sh = hn::LoadU(kTag, sin_high + m);
+    const Vec c = hn::NegMulAdd(sh, sl, hn::Mul(ch, cl));
+    const Vec s = hn::MulAdd(ch, sl, hn::Mul(sh, cl));
+    const Vec own = hn::LoadU(kTag, q + m);
+    Vec partner;
+    if (interleaved) {
+      partner = hn::Reverse2(kTag, own);
+    } else if (n_pairs % kLanes == 0) {
+      partner = hn::LoadU(kTag, q + (m < n_pairs ? m + n_pairs : (m < 2 * n_pairs ? m - n_pairs : m)));
+    } else {
+      HWY_ALIGN float gathered[kLanes];
+      for (int64_t lane = 0; lane < kLanes; ++lane) gathered[lane] = q[table.partner(m + lane)];
+      partner = hn::Load(kTag, gathered);
+    }
+    hn::StoreU(hn::Mul(hn::MulAdd(partner, s, hn::Mul(own, c)), factor), kTag, dst + m);
+  }
+}
+
+// qt[m][kTile] from rows [n_rows][d].
+HWY_INLINE void Transpose(const float* HWY_RESTRICT rows, int64_t n_rows, int64_t d, float* HWY_RESTRICT qt) {
+  if (n_rows < kTile) std::fill_n(qt, d * kTile, 0.0f);
+  for (int64_t r = 0; r < n_rows; ++r) {
+    for (int64_t m = 0; m < d; ++m) qt[m * kTile + r] = rows[r * d + m];
+  }
+}
+
+// out[b][kTile] = sum over i in [0, n) of a[b * a_stride + i] * t[i][kTile], for b in [0, kCount): the inner
+// product of both halves of attention. Summed in ascending i.
+template <int kCount>
+HWY_INLINE void BlockProduct(const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT t,
+                             int64_t n, float* HWY_RESTRICT out) {
+  Vec low[kCount];
+  Vec high[kCount];
+  HWY_UNROLL(12)
+  for (int b = 0; b < kCount; ++b) low[b] = high[b] = hn::Zero(kTag);
+  for (int64_t i = 0; i < n; ++i) {
+    const Vec t_low = hn::Load(kTag, t + i * kTile);
+    const Vec t_high = hn::Load(kTag, t + i * kTile + kLanes);
+    HWY_UNROLL(12)
+    for (int b = 0; b < kCount; ++b) {
+      const Vec element = hn::Set(kTag, a[b * a_stride + i]);
+      low[b] = hn::MulAdd(element, t_low, low[b]);
+      high[b] = hn::MulAdd(element, t_high, high[b]);
+    }
+  }
+  HWY_UNROLL(12)
+  for (int b = 0; b < kCount; ++b) {
+    hn::Store(low[b], kTag, out + b * kTile);
+    hn::Store(high[b], kTag, out + b * kTile + kLanes);
+  }
+}
+
+// The same for any number of rows of a.
+HWY_INLINE void Product(const float* a, int64_t a_stride, int64_t n_a, const float* t, int64_t n,
+                        float* out) {
+  int64_t b = 0;
+  for (; b + kBlock <= n_a; b += kBlock)
+    BlockProduct<kBlock>(a + b * a_stride, a_stride, t, n, out + b * kTile);
+  for (; b + 4 <= n_a; b += 4) BlockProduct<4>(a + b * a_stride, a_stride, t, n, out + b * kTile);
+  for (; b < n_a; ++b) BlockProduct<1>(a + b * a_stride, a_stride, t, n, out + b * kTile);
+}
+
+HWY_INLINE float Exp(float x) { return hn::GetLane(hn::Exp(kTag, hn::Set(kTag, x))); }
+
+// state = state * scale_state + part * scale_part, where part is `stride` floats apart.
+HWY_INLINE void MergeInto(float* HWY_RESTRICT state, int64_t d, const float* HWY_RESTRICT part,
+                          int64_t stride, float part_max, float part_sum) {
+  const float max = std::max(state[d], part_max);
+  const float scale_state = Exp(state[d] - max);  // exp(-inf) = 0: the empty state
+  const float scale_part = Exp(part_max - max);
+  if (stride == 1) {
+    const Vec a = hn::Set(kTag, scale_state);
+    const Vec b = hn::Set(kTag, scale_part);
+    for (int64_t m = 0; m < d; m += kLanes) {
+      const Vec merged = hn::MulAdd(hn::LoadU(kTag, part + m), b, hn::Mul(hn::LoadU(kTag, state + m), a));
+      hn::StoreU(merged, kTag, state + m);
+    }
+  } else {
+    for (int64_t m = 0; m < d; ++m) state[m] = state[m] * scale_state + part[m * stride] * scale_part;
+  }
+  state[d] = max;
+  state[d + 1] = state[d + 1] * scale_state + part_sum * scale_part;
+}
+
+// logits[j][kTile] become exp(logit - max) over each row's keys, 0 elsewhere.
+HWY_INLINE void Softmax(std::span<const RotatedRow> rows, int64_t begin, int64_t end,
+                        float* HWY_RESTRICT logits, float* HWY_RESTRICT max_out,
+                        float* HWY_RESTRICT sum_out) {
+  HWY_ALIGN float first[kTile];
+  HWY_ALIGN float last[kTile];
+  bool masked = false;
+  for (int64_t r = 0; r < kTile; ++r) {
+    const bool real = r < static_cast<int64_t>(rows.size());
+    first[r] = static_cast<float>(real ? rows[r].key_begin : begin);
+    last[r] = static_cast<float>(real ? rows[r].key_end : end);
+    masked |= real && (rows[r].key_begin > begin || rows[r].key_end < end);
+  }
+  for (int64_t half = 0; half < kTile; half += kLanes) {
+    float* const column = logits + half;
+    Vec max = hn::Set(kTag, -kInfinity);
+    if (masked) {
+      const Vec lo = hn::Load(kTag, first + half);
+      const Vec hi = hn::Load(kTag, last + half);
+      const Vec hidden = hn::Set(kTag, -kInfinity);
+      for (int64_t j = begin; j < end; ++j) {
+        const Vec at = hn::Set(kTag, static_cast<float>(j));
+        const auto seen = hn::And(hn::Ge(at, lo), hn::Lt(at, hi));
+        const Vec logit = hn::IfThenElse(seen, hn::Load(kTag, column + j * kTile), hidden);
+        hn::Store(logit, kTag, column + j * kTile);
+        max = hn::Max(max, logit);
+      }
+    } else {
+      for (int64_t j = begin; j < end; ++j) max = hn::Max(max, hn::Load(kTag, column + j * kTile));
+    }
+    // Four sums by j mod 4, so that the additions overlap and their order depends on j alone.
+    Vec sums[4] = {hn::Zero(kTag), hn::Zero(kTag), hn::Zero(kTag), hn::Zero(kTag)};
+    const auto exponential = [&](int64_t j, Vec& sum) HWY_ATTR {
+      const Vec p = hn::Exp(kTag, hn::Sub(hn::Load(kTag, column + j * kTile), max));
+      hn::Store(p, kTag, column + j * kTile);
+      sum = hn::Add(sum, p);
+    };
+    int64_t j = begin;
+    for (; j < end && j % 4 != 0; ++j) exponential(j, sums[j % 4]);
+    for (; j + 4 <= end; j += 4) {
+      exponential(j, sums[0]);
+      exponential(j + 1, sums[1]);
+      exponential(j + 2, sums[2]);
+      exponential(j + 3, sums[3]);
+    }
+    for (; j < end; ++j) exponential(j, sums[j % 4]);
+    hn::Store(max, kTag, max_out + half);
+    hn::Store(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])), kTag, sum_out + half);
+  }
+}
+
+void AttendTile(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
+                float* HWY_RESTRICT workspace) {
+  const int64_t d = run.head_dim;
+  float* const row_major = workspace;
+  float* const transposed = row_major + kTile * d;
+  float* const logits = transposed + kTile * d;
+  HWY_ALIGN float max[kTile];
+  HWY_ALIGN float sum[kTile];
+
+  int64_t begin = run.n_keys;
+  int64_t end = 0;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    begin = std::min<int64_t>(begin, rows[r].key_begin);
+    end = std::max<int64_t>(end, rows[r].key_end);
+    RotateRow(rows[r].q, rows[r].x, table, scale, row_major + static_cast<int64_t>(r) * d);
+  }
+  Transpose(row_major, static_cast<int64_t>(rows.size()), d, transposed);
+  Product(run.k + begin * d, d, end - begin, transposed, d, logits + begin * kTile);
+  Softmax(rows, begin, end, logits, max, sum);
+  float* const values = transposed;  // [d][kTile]
+  Product(run.v + begin, run.v_stride, d, logits + begin * kTile, end - begin, values);
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    MergeInto(rows[r].state, d, values + r, kTile, max[r], sum[r]);
+}
+
+void Attend(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
+            float* workspace) {
+  for (std::size_t r = 0; r < rows.size(); r += kTile) {
+    AttendTile(rows.subspan(r, std::min<std::size_t>(kTile, rows.size() - r)), run, table, scale, workspace);
+  }
+}
+
+constexpr int kFew = 4;  // rows that share each key as it is read
+
+// logits[r][kMaxRun] and values for up to kFew rows: dot products along the contiguous direction of K and V.
+template <int kRows>
+void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable& table, float scale,
+                 float* HWY_RESTRICT workspace) {
+  const int64_t d = run.head_dim;
+  float* const q = workspace;          // [kRows][d]
+  float* const logits = q + kFew * d;  // [kRows][kMaxRun + kLanes]
+  constexpr int64_t kStride = kMaxRun + 16;
+  float* const values = logits + kFew * kStride;  // [kRows][d]
+  int64_t begin = run.n_keys;
+  int64_t end = 0;
+  for (int r = 0; r < kRows; ++r) {
+    begin = std::min<int64_t>(begin, rows[r].key_begin);
+    end = std::max<int64_t>(end, rows[r].key_end);
+    RotateRow(rows[r].q, rows[r].x, table, scale, q + r * d);
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    Vec acc[kRows];
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) acc[r] = hn::Zero(kTag);
+    for (int64_t m = 0; m < d; m += kLanes) {
+      const Vec key = hn::LoadU(kTag, run.k + j * d + m);
+      HWY_UNROLL(4)
+      for (int r = 0; r < kRows; ++r) acc[r] = hn::MulAdd(key, hn::LoadU(kTag, q + r * d + m), acc[r]);
+    }
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) logits[r * kStride + j] = hn::GetLane(hn::SumOfLanes(kTag, acc[r]));
+  }
+  // Whole vectors of keys from here on: what a row does not see weighs nothing.
+  const int64_t from = begin / kLanes * kLanes;
+  const int64_t to = (end + kLanes - 1) / kLanes * kLanes;
+  float max[kRows];
+  float sum[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    float* const row = logits + r * kStride;
+    for (int64_t j = from; j < rows[r].key_begin; ++j) row[j] = -kInfinity;
+    for (int64_t j = rows[r].key_end; j < to; ++j) row[j] = -kInfinity;
+    Vec most = hn::Set(kTag, -kInfinity);
+    for (int64_t j = from; j < to; j += kLanes) most = hn::Max(most, hn::LoadU(kTag, row + j));
+    most = hn::MaxOfLanes(kTag, most);
+    max[r] = hn::GetLane(most);
+    Vec total = hn::Zero(kTag);
+    for (int64_t j = from; j < to; j += kLanes) {
+      const Vec p = hn::Exp(kTag, hn::Sub(hn::LoadU(kTag, row + j), most));
+      hn::StoreU(p, kTag, row + j);
+      total = hn::Add(total, p);
+    }
+    sum[r] = hn::GetLane(hn::SumOfLanes(kTag, total));
+  }
+  for (int64_t m = 0; m < d; ++m) {
+    Vec acc[kRows];
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) acc[r] = hn::Zero(kTag);
+    for (int64_t j = from; j < to; j += kLanes) {
+      const Vec value = hn::LoadU(kTag, run.v + m * run.v_stride + j);
+      HWY_UNROLL(4)
+      for (int r = 0; r < kRows; ++r)
+        acc[r] = hn::MulAdd(value, hn::LoadU(kTag, logits + r * kStride + j), acc[r]);
+    }
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) values[r * d + m] = hn::GetLane(hn::SumOfLanes(kTag, acc[r]));
+  }
+  for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, 1, max[r], sum[r]);
+}
+
+void AttendFew(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
+               float* workspace) {
+  std::size_t r = 0;
+  for (; r + 4 <= rows.size(); r += 4) AttendGroup<4>(rows.data() + r, run, table, scale, workspace);
+  switch (rows.size() - r) {
+    case 3:
+      AttendGroup<3>(rows.data() + r, run, table, scale, workspace);
+      break;
+    case 2:
+      AttendGroup<2>(rows.data() + r, run, table, scale, workspace);
+      break;
+    case 1:
+      AttendGroup<1>(rows.data() + r, run, table, scale, workspace);
+      break;
+    default:
+      break;
+  }
+}
+
+void Scores(std::span<const float* const> q, const float* vectors, int64_t n, int64_t d, float* scores,
+            int64_t stride, float* workspace) {
+  float* const transposed = workspace;
+  float* const out = transposed + kTile * d;
+  for (std::size_t r0 = 0; r0 < q.size(); r0 += kTile) {
+    const int64_t n_rows = std::min<int64_t>(kTile, static_cast<int64_t>(q.size() - r0));
+    if (n_rows < kTile) std::fill_n(transposed, d * kTile, 0.0f);
+    for (int64_t r = 0; r < n_rows; ++r) {
+      for (int64_t m = 0; m < d; ++m) transposed[m * kTile + r] = q[r0 + r][m];
+    }
+    for (int64_t c0 = 0; c0 < n; c0 += kMaxRun) {
+      const int64_t n_here = std::min<int64_t>(kMaxRun, n - c0);
+      Product(vectors + c0 * d, d, n_here, transposed, d, out);
+      for (int64_t r = 0; r < n_rows; ++r) {
+        float* const row = scores + (static_cast<int64_t>(r0) + r) * stride + c0;
+        for (int64_t c = 0; c < n_here; ++c) row[c] = out[c * kTile + r];
+      }
+    }
+  }
+}
+
+void Merge(float* a, const float* b, int64_t d) {
+  if (b[d + 1] == 0) return;
+  MergeInto(a, d, b, 1, b[d], b[d + 1]);
+}
+
+}  // namespace
+
+const AttentionKernels* AttentionTable() {
+  static constexpr AttentionKernels kTable = {
+      .row_tile = kTile, .attend = Attend, .attend_few = AttendFew, .scores = Scores, .merge = Merge};
+  return &kTable;
+}
+
+}  // namespace longheads::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace longheads::cpu {
+
+std::vector<Implementation<AttentionKernels>> SimdAttention() {
+  return {{"avx512", Declined(HWY_AVX3), N_AVX3::AttentionTable()},
+          {"avx2", Declined(HWY_AVX2), N_AVX2::AttentionTable()}};
+}
+
+}  // namespace longheads::cpu
+#endif  // HWY_ONCE

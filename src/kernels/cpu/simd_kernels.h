@@ -1,0 +1,29 @@
+// The Highway implementations, one source for every instruction set: "avx512" and "avx2" where this processor
+// has them, else with the reason why not.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/vector_ops.h"
+
+namespace longheads::cpu {
+
+std::vector<Implementation<AttentionKernels>> SimdAttention();
+std::vector<Implementation<VectorKernels>> SimdVectorOps();
+
+// Why this processor cannot run code for a Highway target (HWY_AVX2, ...); empty where it can.
+std::string Declined(int64_t highway_target);
+
+// Highway compiles each source once per target, into a namespace of this name.
+namespace N_AVX2 {
+const AttentionKernels* AttentionTable();
+const VectorKernels* VectorTable();
+}  // namespace N_AVX2
+namespace N_AVX3 {
+const AttentionKernels* AttentionTable();
+const VectorKernels* VectorTable();
+}  // namespace N_AVX3
+
+}  // namespace longheads::cpu

@@ -1,0 +1,131 @@
+// kernels/vector_ops.h in Highway: one source for AVX2 and AVX-512.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/simd_vector_ops.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+// After foreach_target, as Highway asks.
+#include <cmath>
+#include <cstring>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/simd_kernels.h"
+#include "kernels/ref/vector_ops.h"
+#include "kernels/vector_ops.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace longheads::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::ScalableTag<float>;
+using Vec = hn::Vec<Tag>;
+
+constexpr Tag kTag;
+constexpr int64_t kLanes = HWY_MAX_BYTES / sizeof(float);
+
+void RmsNorm(const float* x, const float* weight, float epsilon, int64_t n, float* out) {
+  Vec even = hn::Zero(kTag);
+  Vec odd = hn::Zero(kTag);
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const Vec a = hn::LoadU(kTag, x + i);
+    const Vec b = hn::LoadU(kTag, x + i + kLanes);
+    even = hn::MulAdd(a, a, even);
+    odd = hn::MulAdd(b, b, odd);
+  }
+  float squares = hn::GetLane(hn::SumOfLanes(kTag, hn::Add(even, odd)));
+  for (; i < n; ++i) squares += x[i] * x[i];
+  const float scale = 1 / std::sqrt(squares / static_cast<float>(n) + epsilon);
+  const Vec factor = hn::Set(kTag, scale);
+  for (i = 0; i + kLanes <= n; i += kLanes) {
+    const Vec scaled = hn::Mul(hn::LoadU(kTag, x + i), factor);
+    hn::StoreU(hn::Mul(scaled, hn::LoadU(kTag, weight + i)), kTag, out + i);
+  }
+  for (; i < n; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+void Add(float* a, const float* b, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(hn::Add(hn::LoadU(kTag, a + i), hn::LoadU(kTag, b + i)), kTag, a + i);
+  }
+  for (; i < n; ++i) a[i] += b[i];
+}
+
+void SiluMul(float* gate, const float* up, int64_t n) {
+  const Vec one = hn::Set(kTag, 1.0f);
+  const auto block = [&](const float* g, const float* u, float* out) HWY_ATTR {
+    const Vec x = hn::LoadU(kTag, g);
+    const Vec silu = hn::Div(x, hn::Add(one, hn::Exp(kTag, hn::Neg(x))));
+    hn::StoreU(hn::Mul(silu, hn::LoadU(kTag, u)), kTag, out);
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) block(gate + i, up + i, gate + i);
+  if (i < n) {
+    HWY_ALIGN float g[kLanes] = {};
+    HWY_ALIGN float u[kLanes] = {};
+    const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(n - i);
+    std::memcpy(g, gate + i, bytes);
+    std::memcpy(u, up + i, bytes);
+    block(g, u, g);
+    std::memcpy(gate + i, g, bytes);
+  }
+}
+
+void ToBf16(const float* in, int64_t n, BFloat16* out) {
+  const hn::Rebind<uint32_t, Tag> bits_tag;
+  const hn::Rebind<uint16_t, Tag> half_tag;
+  const auto half = hn::Set(bits_tag, 0x7fff);
+  const auto one = hn::Set(bits_tag, 1);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec value = hn::LoadU(kTag, in + i);
+    const auto bits = hn::BitCast(bits_tag, value);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), one);
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(half, odd)));
+    const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(bits_tag, 0x40));
+    const auto nan = hn::RebindMask(bits_tag, hn::IsNaN(value));
+    hn::StoreU(hn::DemoteTo(half_tag, hn::BitCast(hn::RebindToSigned<decltype(bits_tag)>(),
+                                                  hn::IfThenElse(nan, quiet, rounded))),
+               half_tag, &out[i].bits);
+  }
+  ref::kVectorOps.to_bf16(in + i, n - i, out + i);
+}
+
+void FromBf16(const BFloat16* in, int64_t n, float* out) {
+  const hn::Rebind<uint32_t, Tag> bits_tag;
+  const hn::Rebind<uint16_t, Tag> half_tag;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const auto half = hn::LoadU(half_tag, &in[i].bits);
+    hn::StoreU(hn::BitCast(kTag, hn::ShiftLeft<16>(hn::PromoteTo(bits_tag, half))), kTag, out + i);
+  }
+  ref::kVectorOps.from_bf16(in + i, n - i, out + i);
+}
+
+}  // namespace
+
+const VectorKernels* VectorTable() {
+  static const VectorKernels kTable = {
+      .rms_norm = RmsNorm,
+      .add = Add,
+      .silu_mul = SiluMul,
+      .rotate = ref::kVectorOps.rotate,  // one key per token and head: not hot
+      .to_bf16 = ToBf16,
+      .from_bf16 = FromBf16};
+  return &kTable;
+}
+
+}  // namespace longheads::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace longheads::cpu {
+
+std::vector<Implementation<VectorKernels>> SimdVectorOps() {
+  return {{"avx512", Declined(HWY_AVX3), N_AVX3::VectorTable()},
+          {"avx2", Declined(HWY_AVX2), N_AVX2::VectorTable()}};
+}
+
+}  // namespace longheads::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,71 @@
+#include "kernels/ref/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace longheads::ref {
+namespace {
+
+void Rotate(const float* q, int64_t x, const RotationTable& table, float scale, float* out) {
+  const int64_t d = table.head_dim();
+  for (int64_t m = 0; m < d; ++m) {
+    const float c = table.high_cos(x)[m] * table.low_cos(x)[m] - table.high_sin(x)[m] * table.low_sin(x)[m];
+    const float s = table.high_sin(x)[m] * table.low_cos(x)[m] + table.high_cos(x)[m] * table.low_sin(x)[m];
+    out[m] = (q[m] * c + q[table.partner(m)] * s) * scale;
+  }
+}
+
+void Merge(float* a, const float* b, int64_t d) {
+  const float max_b = b[d];
+  if (b[d + 1] == 0) return;
+  const float max = std::max(a[d], max_b);
+  const float scale_a = std::exp(a[d] - max);  // exp(-inf) = 0: the empty state
+  const float scale_b = std::exp(max_b - max);
+  for (int64_t m = 0; m < d; ++m) a[m] = a[m] * scale_a + b[m] * scale_b;
+  a[d] = max;
+  a[d + 1] = a[d + 1] * scale_a + b[d + 1] * scale_b;
+}
+
+void Attend(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
+            float*) {
+  const int64_t d = run.head_dim;
+  std::vector<float> q(d), logits(run.n_keys), part(StateFloats(d));
+  for (const RotatedRow& row : rows) {
+    Rotate(row.q, row.x, table, scale, q.data());
+    float max = -std::numeric_limits<float>::infinity();
+    for (int64_t j = row.key_begin; j < row.key_end; ++j) {
+      float sum = 0;
+      for (int64_t m = 0; m < d; ++m) sum += q[m] * run.k[j * d + m];
+      logits[j] = sum;
+      max = std::max(max, sum);
+    }
+    ClearState(part.data(), d);
+    part[d] = max;
+    for (int64_t j = row.key_begin; j < row.key_end; ++j) {
+      const float p = std::exp(logits[j] - max);
+      part[d + 1] += p;
+      for (int64_t m = 0; m < d; ++m) part[m] += p * run.v[m * run.v_stride + j];
+    }
+    Merge(row.state, part.data(), d);
+  }
+}
+
+void Scores(std::span<const float* const> q, const float* vectors, int64_t n, int64_t d, float* scores,
+            int64_t stride, float*) {
+  for (std::size_t row = 0; row < q.size(); ++row) {
+    for (int64_t c = 0; c < n; ++c) {
+      float sum = 0;
+      for (int64_t m = 0; m < d; ++m) sum += q[row][m] * vectors[c * d + m];
+      scores[static_cast<int64_t>(row) * stride + c] = sum;
+    }
+  }
+}
+
+}  // namespace
+
+const AttentionKernels kAttention = {
+    .row_tile = 1, .attend = Attend, .attend_few = Attend, .scores = Scores, .merge = Merge};
+
+}  // namespace longheads::ref

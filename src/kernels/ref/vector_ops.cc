@@ -1,0 +1,59 @@
+#include "kernels/ref/vector_ops.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace longheads::ref {
+namespace {
+
+void RmsNorm(const float* x, const float* weight, float epsilon, int64_t n, float* out) {
+  float squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += x[i] * x[i];
+  const float scale = 1 / std::sqrt(squares / static_cast<float>(n) + epsilon);
+  for (int64_t i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+void Add(float* a, const float* b, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) a[i] += b[i];
+}
+
+void SiluMul(float* gate, const float* up, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+}
+
+void Rotate(const float* in, int64_t x, const RotationTable& table, float* out) {
+  const int64_t d = table.head_dim();
+  float rotated[1024];
+  LH_CHECK(d <= 1024);
+  for (int64_t m = 0; m < d; ++m) {
+    const float c = table.high_cos(x)[m] * table.low_cos(x)[m] - table.high_sin(x)[m] * table.low_sin(x)[m];
+    const float s = table.high_sin(x)[m] * table.low_cos(x)[m] + table.high_cos(x)[m] * table.low_sin(x)[m];
+    rotated[m] = in[m] * c + in[table.partner(m)] * s;
+  }
+  std::memcpy(out, rotated, sizeof(float) * static_cast<std::size_t>(d));
+}
+
+void ToBf16(const float* in, int64_t n, BFloat16* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(in[i]);
+    const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+    out[i].bits =
+        static_cast<uint16_t>(nan ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  }
+}
+
+void FromBf16(const BFloat16* in, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i].bits) << 16);
+}
+
+}  // namespace
+
+const VectorKernels kVectorOps = {.rms_norm = RmsNorm,
+                                  .add = Add,
+                                  .silu_mul = SiluMul,
+                                  .rotate = Rotate,
+                                  .to_bf16 = ToBf16,
+                                  .from_bf16 = FromBf16};
+
+}  // namespace longheads::ref

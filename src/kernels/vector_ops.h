@@ -1,0 +1,30 @@
+// Element-wise work of a transformer layer on rows of float32: normalisation, gating, sums, rotation,
+// conversion.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/implementation.h"
+#include "rope/rotation_table.h"
+#include "tensor/dtype.h"
+
+namespace longheads {
+
+struct VectorKernels {
+  // out[n] = x / sqrt(mean(x^2) + epsilon) * weight. (RMSNorm: Zhang and Sennrich 2019.) out may be x.
+  void (*rms_norm)(const float* x, const float* weight, float epsilon, int64_t n, float* out);
+  // a[n] += b[n]
+  void (*add)(float* a, const float* b, int64_t n);
+  // gate[n] = silu(gate[n]) * up[n]; silu(x) = x / (1 + exp(-x)). (SwiGLU: Shazeer 2020.)
+  void (*silu_mul)(float* gate, const float* up, int64_t n);
+  // out[head_dim] = R(x) in; out may be in.
+  void (*rotate)(const float* in, int64_t x, const RotationTable& table, float* out);
+  // Rounds to nearest even, and back.
+  void (*to_bf16)(const float* in, int64_t n, BFloat16* out);
+  void (*from_bf16)(const BFloat16* in, int64_t n, float* out);
+};
+
+std::span<const Implementation<VectorKernels>> VectorImplementations();
+
+}  // namespace longheads

@@ -1,0 +1,91 @@
+#include "kernels/vector_ops.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace longheads {
+namespace {
+
+class VectorOpsTest : public testing::TestWithParam<Implementation<VectorKernels>> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().declined.empty()) GTEST_SKIP() << GetParam().declined;
+  }
+  const VectorKernels& kernels() const { return *GetParam().table; }
+};
+
+std::vector<float> Random(int64_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(random) * 3;
+  return values;
+}
+
+TEST_P(VectorOpsTest, MatchFloat64OnEveryLength) {
+  for (int64_t n = 1; n < 70; ++n) {
+    const std::vector<float> x = Random(n, 1), w = Random(n, 2);
+    std::vector<float> out(n);
+    double squares = 0;
+    for (float value : x) squares += static_cast<double>(value) * value;
+    kernels().rms_norm(x.data(), w.data(), 1e-5f, n, out.data());
+    for (int64_t i = 0; i < n; ++i) {
+      const double expected = x[i] / std::sqrt(squares / static_cast<double>(n) + 1e-5) * w[i];
+      EXPECT_NEAR(out[i], expected, 1e-5 + 1e-6 * std::abs(expected));
+    }
+    out = x;
+    kernels().add(out.data(), w.data(), n);
+    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(out[i], x[i] + w[i]);
+    out = x;
+    kernels().silu_mul(out.data(), w.data(), n);
+    for (int64_t i = 0; i < n; ++i) {
+      const double expected = x[i] / (1 + std::exp(-static_cast<double>(x[i]))) * w[i];
+      EXPECT_NEAR(out[i], expected, 1e-6 + 2e-6 * std::abs(expected));
+    }
+  }
+}
+
+TEST_P(VectorOpsTest, Bf16RoundsToNearestEvenAndKeepsNan) {
+  std::vector<float> in = Random(37, 3);
+  in[0] = 1.0f + 0x1p-8f;        // halfway: to even, down
+  in[1] = 1.0f + 3 * 0x1p-8f;    // halfway: to even, up
+  in[2] = INFINITY;
+  in[3] = std::bit_cast<float>(0x7f800001u);  // a NaN whose payload lies in the lower half alone
+  in[4] = -0.0f;
+  std::vector<BFloat16> half(in.size());
+  std::vector<float> back(in.size());
+  kernels().to_bf16(in.data(), 37, half.data());
+  kernels().from_bf16(half.data(), 37, back.data());
+  EXPECT_EQ(back[0], 1.0f);
+  EXPECT_EQ(back[1], 1.0f + 0x1p-6f);
+  EXPECT_EQ(back[2], INFINITY);
+  EXPECT_TRUE(std::isnan(back[3]));
+  EXPECT_TRUE(std::signbit(back[4]));
+  for (std::size_t i = 5; i < in.size(); ++i) EXPECT_NEAR(back[i], in[i], std::abs(in[i]) * 0x1p-8);
+}
+
+TEST_P(VectorOpsTest, RotateKeepsNormsAndAddsAngles) {
+  for (const PairLayout layout : {PairLayout::kInterleaved, PairLayout::kHalfSplit}) {
+    const RotationTable table(*TrainedFrequencies(10000, 64, {}), 64, layout, 6000);
+    const std::vector<float> x = Random(64, 4);
+    std::vector<float> once(64), twice(64), direct(64);
+    kernels().rotate(x.data(), 1234, table, once.data());
+    kernels().rotate(once.data(), 3000, table, twice.data());
+    kernels().rotate(x.data(), 4234, table, direct.data());
+    for (int m = 0; m < 64; ++m) EXPECT_NEAR(twice[m], direct[m], 1e-5);
+    kernels().rotate(once.data(), 0, table, once.data());  // in place, by nothing
+    kernels().rotate(x.data(), 1234, table, direct.data());
+    EXPECT_EQ(once, direct);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, VectorOpsTest,
+                         testing::ValuesIn(VectorImplementations().begin(), VectorImplementations().end()),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+}  // namespace
+}  // namespace longheads

@@ -1,0 +1,24 @@
+// RoPE frequency schedules: pure functions from a model's numbers to theta_m (methods: Su et al. 2021,
+// "RoFormer", eq. 15). Which keys are cached, and which rotation they carry, is decided elsewhere.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+
+namespace longheads {
+
+struct Frequencies {
+  std::vector<double> theta;  // [rotary_dim / 2] radians per position, fastest pair first
+  double amplitude = 1.0;     // q and k are both multiplied by it: logits by its square
+};
+
+// theta_m = base^(-2m / rotary_dim) / divisors[m]; `divisors` is empty or has rotary_dim / 2 positive entries
+// (GGUF's rope_freqs tensor: llama3 scaling as data).
+Result<Frequencies> TrainedFrequencies(double base, int64_t rotary_dim, std::span<const float> divisors);
+
+// Position interpolation (Chen et al. 2023): every theta divided by `factor` >= 1.
+Frequencies Interpolated(Frequencies frequencies, double factor);
+
+}  // namespace longheads

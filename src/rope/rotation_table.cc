@@ -1,0 +1,44 @@
+#include "rope/rotation_table.h"
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace longheads {
+
+RotationTable::RotationTable(const Frequencies& frequencies, int64_t head_dim, PairLayout layout,
+                             int64_t n_positions)
+    : frequencies_(frequencies), head_dim_(head_dim), layout_(layout), low_(kSpan * 2 * head_dim) {
+  LH_CHECK(head_dim >= 2 * static_cast<int64_t>(frequencies.theta.size()));
+  for (int64_t x = 0; x < kSpan; ++x) Fill(x, low_.data() + x * 2 * head_dim);
+  Ensure(n_positions);
+}
+
+void RotationTable::Ensure(int64_t n_positions) {
+  const int64_t needed = (n_positions + kSpan - 1) / kSpan;
+  if (needed <= n_high_) return;
+  const int64_t n_high = std::max(needed, 2 * n_high_);
+  high_.Reset(n_high * 2 * head_dim_);
+  for (int64_t h = 0; h < n_high; ++h) Fill(h * kSpan, high_.data() + h * 2 * head_dim_);
+  n_high_ = n_high;
+}
+
+void RotationTable::Fill(int64_t position, float* cos_sin) const {
+  float* const cosine = cos_sin;
+  float* const sine = cos_sin + head_dim_;
+  for (int64_t m = 0; m < head_dim_; ++m) {
+    cosine[m] = 1;
+    sine[m] = 0;
+  }
+  const int64_t n_pairs = static_cast<int64_t>(frequencies_.theta.size());
+  for (int64_t m = 0; m < n_pairs; ++m) {
+    const double angle = static_cast<double>(position) * frequencies_.theta[m];
+    const int64_t first = layout_ == PairLayout::kInterleaved ? 2 * m : m;
+    const int64_t second = layout_ == PairLayout::kInterleaved ? 2 * m + 1 : m + n_pairs;
+    cosine[first] = cosine[second] = static_cast<float>(std::cos(angle));
+    sine[second] = static_cast<float>(std::sin(angle));
+    sine[first] = -sine[second];
+  }
+}
+
+}  // namespace longheads
