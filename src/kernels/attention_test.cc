@@ -35,7 +35,9 @@ struct Case {
 
   int64_t x(int64_t row) const { return (row * 131 + 17) % 4800; }
   float scale() const { return 1 / std::sqrt(static_cast<float>(d)); }
-  KeyRun run() const { return {.k = k.data(), .v = v.data(), .v_stride = kMaxRun, .n_keys = n_keys, .head_dim = d}; }
+  KeyRun run() const {
+    return {.k = k.data(), .v = v.data(), .v_stride = kMaxRun, .n_keys = n_keys, .head_dim = d};
+  }
 
   std::vector<RotatedRow> Rows(std::vector<float>& states, int64_t begin, int64_t end, bool causal) const {
     states.assign(n_rows * StateFloats(d), 0);
@@ -44,7 +46,8 @@ struct Case {
       float* const state = states.data() + r * StateFloats(d);
       ClearState(state, d);
       const int64_t last = causal ? begin + 1 + (r * 7) % (end - begin) : end;
-      rows.push_back({q.data() + r * d, x(r), static_cast<int32_t>(begin), static_cast<int32_t>(last), state});
+      rows.push_back(
+          {q.data() + r * d, x(r), static_cast<int32_t>(begin), static_cast<int32_t>(last), state});
     }
     return rows;
   }
@@ -177,8 +180,9 @@ TEST_P(AttentionTest, ScoresArePlainDotProducts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, AttentionTest, testing::ValuesIn(AttentionImplementations().begin(),
-                                                                AttentionImplementations().end()),
+INSTANTIATE_TEST_SUITE_P(Every, AttentionTest,
+                         testing::ValuesIn(AttentionImplementations().begin(),
+                                           AttentionImplementations().end()),
                          [](const auto& p) { return std::string(p.param.name); });
 
 }  // namespace

@@ -51,8 +51,8 @@ TEST_P(VectorOpsTest, MatchFloat64OnEveryLength) {
 
 TEST_P(VectorOpsTest, Bf16RoundsToNearestEvenAndKeepsNan) {
   std::vector<float> in = Random(37, 3);
-  in[0] = 1.0f + 0x1p-8f;        // halfway: to even, down
-  in[1] = 1.0f + 3 * 0x1p-8f;    // halfway: to even, up
+  in[0] = 1.0f + 0x1p-8f;      // halfway: to even, down
+  in[1] = 1.0f + 3 * 0x1p-8f;  // halfway: to even, up
   in[2] = INFINITY;
   in[3] = std::bit_cast<float>(0x7f800001u);  // a NaN whose payload lies in the lower half alone
   in[4] = -0.0f;

@@ -1,0 +1,68 @@
+// Matrix products of prefill: Y = X W^T for the linear layers.
+//
+// Work is cut into tiles of fixed shape, kTileRows tokens by kPanel outputs, whatever the number of tokens
+// and threads: a library chooses its order of summation from the shape, and with one shape there is one
+// order. So a token's result depends on the token and the weights alone; the tests hold every implementation
+// to it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/implementation.h"
+
+namespace longheads {
+
+enum class ComputeType : uint8_t {
+  kF32,   // float32 products and sums
+  kBF16,  // both factors rounded to bfloat16, float32 sums
+};
+
+// The product for one shape of weights [n, k]. Thread-safe but for the thread number: one caller per number.
+class Gemm {
+ public:
+  // A multiple of every micro-kernel's rows (6, 8, 16, 24, 32, 48): with a remainder oneDNN sums some rows of
+  // a tile in another order. Wide enough to reuse weights, narrow enough for a short prompt.
+  static constexpr int64_t kTileRows = 96;
+  static constexpr int64_t kPanel = 192;  // outputs: what threads share out
+
+  virtual ~Gemm() = default;
+
+  int64_t k() const { return k_; }
+  int64_t n() const { return n_; }
+  int64_t n_panels() const { return (n_ + kPanel - 1) / kPanel; }
+  int64_t panel_width(int64_t panel) const { return panel + 1 < n_panels() ? kPanel : n_ - panel * kPanel; }
+
+  // Bytes that one panel's weights take once packed; panels are packed at multiples of panel_stride.
+  virtual int64_t panel_stride() const = 0;
+  // weights [panel_width, k] float32, row-major, as stored; may be overwritten.
+  virtual void Pack(int64_t panel, float* weights, std::byte* packed, int thread) const = 0;
+  // y[row * y_stride + panel * kPanel + ...] for rows of x [kTileRows, k], the first n_rows of them real.
+  // x holds kTileRows rows whatever n_rows is.
+  virtual void Multiply(int64_t panel, const float* x, const std::byte* packed, int64_t n_rows, float* y,
+                        int64_t y_stride, int thread) const = 0;
+
+ protected:
+  Gemm(int64_t k, int64_t n) : k_(k), n_(n) {}
+
+ private:
+  int64_t k_;
+  int64_t n_;
+};
+
+struct GemmKernels {
+  // For n_threads callers at once.
+  std::unique_ptr<Gemm> (*create)(int64_t k, int64_t n, ComputeType type, int n_threads);
+  bool native_bf16;  // kBF16 runs on bfloat16 instructions rather than on rounded float32 numbers
+};
+
+// oneDNN under the names of the instruction sets it would use, then "ref". Whoever forces a name forces it
+// for the process: oneDNN's ceiling is global, and set before its first product.
+std::span<const Implementation<GemmKernels>> GemmImplementations();
+
+// Tells oneDNN not to look above a backend ("avx2", ...). Call before the first product.
+void LimitGemm(std::string_view backend);
+
+}  // namespace longheads

@@ -1,0 +1,14 @@
+// kernels/gemm.h by oneDNN, which picks AMX, AVX-512-BF16, AVX-512 or AVX2 at run time.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "kernels/gemm.h"
+
+namespace longheads::onednn {
+
+std::vector<Implementation<GemmKernels>> Implementations();
+void Limit(std::string_view backend);
+
+}  // namespace longheads::onednn

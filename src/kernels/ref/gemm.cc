@@ -1,0 +1,59 @@
+#include "kernels/ref/gemm.h"
+
+#include <cstring>
+#include <vector>
+
+#include "kernels/ref/vector_ops.h"
+
+namespace longheads::ref {
+namespace {
+
+void Round(const float* in, int64_t n, float* out) {
+  std::vector<BFloat16> half(static_cast<std::size_t>(n));
+  kVectorOps.to_bf16(in, n, half.data());
+  kVectorOps.from_bf16(half.data(), n, out);
+}
+
+class RefGemm : public Gemm {
+ public:
+  RefGemm(int64_t k, int64_t n, ComputeType type) : Gemm(k, n), type_(type) {}
+
+  int64_t panel_stride() const override { return kPanel * k() * static_cast<int64_t>(sizeof(float)); }
+
+  void Pack(int64_t panel, float* weights, std::byte* packed, int) const override {
+    const int64_t count = panel_width(panel) * k();
+    if (type_ == ComputeType::kBF16) Round(weights, count, weights);
+    std::memcpy(packed, weights, sizeof(float) * static_cast<std::size_t>(count));
+  }
+
+  void Multiply(int64_t panel, const float* x, const std::byte* packed, int64_t n_rows, float* y,
+                int64_t y_stride, int) const override {
+    const float* const w = reinterpret_cast<const float*>(packed);
+    std::vector<float> rounded(static_cast<std::size_t>(k()));
+    for (int64_t row = 0; row < n_rows; ++row) {
+      const float* x_row = x + row * k();
+      if (type_ == ComputeType::kBF16) {
+        Round(x_row, k(), rounded.data());
+        x_row = rounded.data();
+      }
+      for (int64_t c = 0; c < panel_width(panel); ++c) {
+        float sum = 0;
+        for (int64_t i = 0; i < k(); ++i) sum += x_row[i] * w[c * k() + i];
+        y[row * y_stride + panel * kPanel + c] = sum;
+      }
+    }
+  }
+
+ private:
+  ComputeType type_;
+};
+
+std::unique_ptr<Gemm> Create(int64_t k, int64_t n, ComputeType type, int) {
+  return std::make_unique<RefGemm>(k, n, type);
+}
+
+}  // namespace
+
+const GemmKernels kGemm = {.create = Create, .native_bf16 = false};
+
+}  // namespace longheads::ref
