@@ -60,9 +60,10 @@ TEST_P(GemmTest, EqualsFloat64WithinItsRoundings) {
       const std::vector<float> x = RandomRows(k);
       std::vector<float> y(Gemm::kTileRows * n, -1);
       product.Multiply(x.data(), 50, y.data());
-      // k terms of size 1. Sums: partial sums of size sqrt(k), each rounded by 2^-25 of itself, k times over.
-      // bfloat16: each factor off by up to 2^-9 of itself. Five standard deviations of either walk.
-      const double sums = 5 * static_cast<double>(k) * 0x1p-25;
+      // k terms of size 1. Sums: partial sums of size up to 3 sqrt(k), each rounded by 2^-24 of itself, k
+      // times: a walk of 2^-24 k. bfloat16: each factor off by up to 2^-9 of itself. Five standard deviations
+      // of either.
+      const double sums = 5 * static_cast<double>(k) * 0x1p-24;
       const double factors = type == ComputeType::kBF16 ? 5 * std::sqrt(static_cast<double>(k)) * 0x1p-8 : 0;
       const double tolerance = sums + factors + 1e-6;
       for (int64_t row = 0; row < 50; ++row) {

@@ -1,0 +1,63 @@
+// The unit of the key/value store: 256 tokens of one layer and KV head. Keys arrive on the plane their method
+// wants; nothing here knows rotations or methods.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/result.h"
+#include "tensor/tensor.h"
+
+namespace longheads {
+
+inline constexpr int64_t kPageTokens = 256;
+
+enum class KvType : uint8_t { kF32, kBF16 };
+
+inline int64_t BytesOf(KvType type) { return type == KvType::kF32 ? 4 : 2; }
+
+// What every page of a store has in common.
+struct KvGeometry {
+  int64_t n_layers = 0;
+  int64_t n_kv_heads = 0;
+  int64_t head_dim = 0;
+  KvType type = KvType::kBF16;
+
+  int64_t PageBytes() const { return 2 * kPageTokens * head_dim * BytesOf(type); }
+  // Bytes that n tokens take, in whole pages over all layers and heads.
+  uint64_t BytesFor(int64_t n_tokens) const {
+    return static_cast<uint64_t>((n_tokens + kPageTokens - 1) / kPageTokens) *
+           static_cast<uint64_t>(n_layers * n_kv_heads) * static_cast<uint64_t>(PageBytes());
+  }
+};
+
+// K [kPageTokens, head_dim] row-major, then V transposed [head_dim, kPageTokens]; of the geometry's type. A
+// page that is full, or shared by two sequences, does not change any more.
+struct KvPage {
+  Buffer<std::byte> data;
+};
+
+// Hands out zeroed pages and takes them back when their last owner lets go. Thread-safe.
+class KvPool : public std::enable_shared_from_this<KvPool> {
+ public:
+  static std::shared_ptr<KvPool> Create(const KvGeometry& geometry);
+
+  const KvGeometry& geometry() const { return geometry_; }
+  // Throws std::bad_alloc.
+  std::shared_ptr<KvPage> Acquire();
+  // Pages alive now.
+  int64_t n_pages() const;
+
+ private:
+  explicit KvPool(const KvGeometry& geometry) : geometry_(geometry) {}
+  void Release(KvPage* page);
+
+  KvGeometry geometry_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<KvPage>> free_;
+  int64_t n_pages_ = 0;
+};
+
+}  // namespace longheads

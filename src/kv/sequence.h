@@ -1,0 +1,63 @@
+// The keys and values of one sequence: page tables over a shared pool, with cheap Fork and Truncate. The
+// layout of a page is known here and to the kernels; a reader asks for float32 and need not know.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kv/page.h"
+
+namespace longheads {
+
+class KvSequence {
+ public:
+  explicit KvSequence(std::shared_ptr<KvPool> pool);
+  KvSequence(KvSequence&&) = default;
+  KvSequence& operator=(KvSequence&&) = default;
+
+  const KvGeometry& geometry() const { return pool_->geometry(); }
+  // Tokens that every layer holds.
+  int64_t size() const { return size_; }
+
+  // Makes room for tokens [size(), n): pages exist and are this sequence's own. Throws std::bad_alloc; then
+  // nothing changed that a reader could see.
+  void Reserve(int64_t n);
+
+  // Writes n tokens from `token` on, for one layer and KV head, into reserved room. Row i of k is at
+  // k + i * k_stride, [head_dim] floats. Different layers and heads may be written at once.
+  void Write(int64_t layer, int64_t kv_head, int64_t token, int64_t n, const float* k, int64_t k_stride,
+             const float* v, int64_t v_stride);
+
+  // Tokens [0, n) are complete in every layer.
+  void Commit(int64_t n) { size_ = n; }
+
+  // K [kPageTokens, head_dim] and V [head_dim, kPageTokens] of a page as float32. Where the store is float32
+  // they are the page itself; else they are expanded into `scratch`, 2 * kPageTokens * head_dim floats.
+  struct Floats {
+    const float* k;
+    const float* v;
+  };
+  Floats Read(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;
+
+  // A sequence that shares all pages; either may go on without the other seeing it.
+  KvSequence Fork() const;
+
+  // Forgets tokens [n, size()). n <= size().
+  void Truncate(int64_t n);
+
+ private:
+  std::shared_ptr<KvPage>& page(int64_t layer, int64_t kv_head, int64_t index) {
+    return tables_[static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head)]
+                  [static_cast<std::size_t>(index)];
+  }
+  const std::shared_ptr<KvPage>& page(int64_t layer, int64_t kv_head, int64_t index) const {
+    return const_cast<KvSequence*>(this)->page(layer, kv_head, index);
+  }
+
+  std::shared_ptr<KvPool> pool_;
+  std::vector<std::vector<std::shared_ptr<KvPage>>> tables_;  // [n_layers * n_kv_heads][n_pages]
+  int64_t size_ = 0;
+};
+
+}  // namespace longheads

@@ -1,0 +1,103 @@
+#include "kv/sequence.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace longheads {
+namespace {
+
+constexpr int64_t kDim = 8;
+
+float KeyOf(int64_t layer, int64_t head, int64_t token, int64_t m, int64_t salt) {
+  return static_cast<float>(salt * 1000 + layer * 100 + head * 10 + m) + static_cast<float>(token % 64) / 64;
+}
+
+void Append(KvSequence& sequence, int64_t n, int64_t salt = 0) {
+  const int64_t from = sequence.size();
+  sequence.Reserve(from + n);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int64_t head = 0; head < 3; ++head) {
+      std::vector<float> k(n * kDim), v(n * kDim);
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t m = 0; m < kDim; ++m) {
+          k[i * kDim + m] = KeyOf(layer, head, from + i, m, salt);
+          v[i * kDim + m] = -k[i * kDim + m];
+        }
+      }
+      sequence.Write(layer, head, from, n, k.data(), kDim, v.data(), kDim);
+    }
+  }
+  sequence.Commit(from + n);
+}
+
+void Expect(const KvSequence& sequence, int64_t token, int64_t salt = 0) {
+  std::vector<float> scratch(2 * kPageTokens * kDim);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int64_t head = 0; head < 3; ++head) {
+      const auto [k, v] = sequence.Read(layer, head, token / kPageTokens, scratch.data());
+      for (int64_t m = 0; m < kDim; ++m) {
+        const float expected = KeyOf(layer, head, token, m, salt);
+        const float tolerance = sequence.geometry().type == KvType::kF32 ? 0 : expected / 256;
+        ASSERT_NEAR(k[token % kPageTokens * kDim + m], expected, tolerance);
+        ASSERT_NEAR(v[m * kPageTokens + token % kPageTokens], -expected, tolerance);
+      }
+    }
+  }
+}
+
+class KvSequenceTest : public testing::TestWithParam<KvType> {
+ protected:
+  std::shared_ptr<KvPool> pool_ =
+      KvPool::Create({.n_layers = 2, .n_kv_heads = 3, .head_dim = kDim, .type = GetParam()});
+};
+
+TEST_P(KvSequenceTest, HoldsWhatWasWrittenInUnevenBlocks) {
+  KvSequence sequence(pool_);
+  for (const int64_t n : {1, 200, 55, 1, 300}) Append(sequence, n);
+  EXPECT_EQ(sequence.size(), 557);
+  for (int64_t token = 0; token < 557; ++token) Expect(sequence, token);
+}
+
+TEST_P(KvSequenceTest, ForksGoOnWithoutSeeingEachOther) {
+  KvSequence first(pool_);
+  Append(first, 300);
+  const int64_t before = pool_->n_pages();
+  KvSequence second = first.Fork();
+  EXPECT_EQ(pool_->n_pages(), before);  // nothing copied yet
+  Append(second, 10, 5);
+  Append(first, 10, 7);
+  for (const int64_t token : {0, 255, 256, 299}) {
+    Expect(first, token);
+    Expect(second, token);
+  }
+  Expect(second, 300, 5);
+  Expect(first, 309, 7);
+  EXPECT_EQ(pool_->n_pages(), before + 6);  // the open pages alone
+}
+
+TEST_P(KvSequenceTest, TruncateForgetsAndGivesPagesBack) {
+  KvSequence sequence(pool_);
+  Append(sequence, 700);
+  KvSequence fork = sequence.Fork();
+  sequence.Truncate(257);
+  Append(sequence, 100, 3);
+  Expect(sequence, 256);
+  Expect(sequence, 257, 3);
+  Expect(fork, 257);
+  { KvSequence gone = std::move(fork); }
+  EXPECT_EQ(pool_->n_pages(), 2 * 6);
+  sequence.Truncate(0);
+  EXPECT_EQ(pool_->n_pages(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, KvSequenceTest, testing::Values(KvType::kF32, KvType::kBF16));
+
+TEST(KvGeometry, CountsWholePages) {
+  const KvGeometry geometry{.n_layers = 30, .n_kv_heads = 3, .head_dim = 64, .type = KvType::kBF16};
+  EXPECT_EQ(geometry.BytesFor(1), 90u * 65536);
+  EXPECT_EQ(geometry.BytesFor(257), 180u * 65536);
+}
+
+}  // namespace
+}  // namespace longheads
