@@ -1,0 +1,60 @@
+#include "attention/full.h"
+
+#include <fmt/format.h>
+
+namespace longheads {
+namespace {
+
+class NoState : public PolicyState {
+ public:
+  std::unique_ptr<PolicyState> Fork() const override { return std::make_unique<NoState>(); }
+  int64_t RewindPoint(int64_t n) const override { return n; }
+  void Truncate(int64_t) override {}
+  uint64_t Bytes() const override { return 0; }
+};
+
+}  // namespace
+
+std::unique_ptr<PolicyState> FullAttention::NewState() const { return std::make_unique<NoState>(); }
+std::unique_ptr<PolicyScratch> FullAttention::NewScratch() const { return std::make_unique<PolicyScratch>(); }
+
+void FullAttention::BuildPlan(const QueryBlock& block, Phase, std::span<const PolicyState* const>,
+                              const AttentionKernels&, PolicyScratch&, Plan& plan) const {
+  plan.Clear();
+  // One segment per run of tokens of one sequence.
+  const int64_t n = static_cast<int64_t>(block.tokens.size());
+  for (int64_t begin = 0; begin < n;) {
+    const int32_t sequence = block.tokens[static_cast<std::size_t>(begin)].sequence;
+    const int64_t row_begin = static_cast<int64_t>(plan.rows.size());
+    int64_t key_end = 0;
+    int64_t t = begin;
+    for (; t < n && block.tokens[static_cast<std::size_t>(t)].sequence == sequence; ++t) {
+      const int64_t position = block.tokens[static_cast<std::size_t>(t)].position;
+      key_end = std::max(key_end, position + 1);
+      for (int64_t g = 0; g < shape_.group(); ++g) {
+        plan.rows.push_back({static_cast<int32_t>(t * shape_.group() + g), static_cast<int32_t>(position)});
+      }
+    }
+    plan.segments.push_back({.sequence = sequence,
+                             .key_begin = 0,
+                             .key_end = key_end,
+                             .row_begin = row_begin,
+                             .row_end = static_cast<int64_t>(plan.rows.size())});
+    begin = t;
+  }
+}
+
+std::string FullAttention::Warning(int64_t n_tokens) const {
+  if (n_tokens <= trained_window_) return "";
+  return fmt::format(
+      "full attention over {} tokens goes past the {} the model was trained on: expect nonsense (--attn auto "
+      "or "
+      "longheads reads longer texts)",
+      n_tokens, trained_window_);
+}
+
+std::string FullAttention::Explain() const {
+  return "full attention: every token sees every token before it";
+}
+
+}  // namespace longheads

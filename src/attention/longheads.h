@@ -1,0 +1,71 @@
+// LongHeads (Lu et al. 2024, "LongHeads: Multi-Head Attention is Secretly a Long Context Processor"): the
+// text is cut into chunks of l tokens; beyond the first `begin` tokens every query head attends to the first
+// chunk, the previous one, its own, and the K - 3 whose representations match it best, placed side by side in
+// K slots of l positions.
+//
+// Keys are stored once, on the chunk-local plane R(j mod l): slot s of a query at offset o in its chunk is
+// the query rotation x = (K - 1 - s) l + o, and before `begin` chunk C is x = i - C l. The canonical form
+// includes the query's own key, in prefill and decode alike; `compat` brings the published code's oddities
+// back one by one.
+#pragma once
+
+#include <vector>
+
+#include "attention/policy.h"
+
+namespace longheads {
+
+struct LongHeadsOptions {
+  int64_t chunk = 256;    // l
+  int64_t window = 4096;  // A = K l: the tokens a query attends to at most
+  int64_t begin = 4096;   // B: full attention before it; >= window, a multiple of chunk
+  enum class Grouping { kHead, kKv };
+  Grouping reps =
+      Grouping::kHead;  // one representation per query head, or per KV head (O averaged over its group)
+  Grouping select = Grouping::kHead;  // each query head chooses, or the group by the sum of its heads' scores
+  struct Compat {
+    bool own_key = false;    // prefill past `begin` leaves the query's own key out
+    bool chunk_end = false;  // decoding a chunk's last token uses K - 1 slots
+    bool begin = false;      // decode selects from token begin - 1 on
+  } compat;
+};
+
+class LongHeads : public Policy {
+ public:
+  // window / chunk >= 3; the registry has checked the options.
+  LongHeads(const LongHeadsOptions& options, const HeadShape& shape, PairLayout layout,
+            int64_t trained_window);
+
+  int64_t KeyPosition(int64_t j) const override { return j % options_.chunk; }
+  int64_t RotationBound(int64_t n) const override;
+  std::unique_ptr<PolicyState> NewState() const override;
+  std::unique_ptr<PolicyScratch> NewScratch() const override;
+  void Extend(const ExtendInput& input, PolicyState& state) const override;
+  void BuildPlan(const QueryBlock& block, Phase phase, std::span<const PolicyState* const> states,
+                 const AttentionKernels& kernels, PolicyScratch& scratch, Plan& plan) const override;
+  std::string Warning(int64_t n_tokens) const override;
+  std::string Explain() const override;
+  uint64_t StateBytes(int64_t n) const override;
+
+ private:
+  class State;
+  struct Scratch;
+
+  int64_t n_slots() const { return options_.window / options_.chunk; }
+  int64_t n_rep_heads() const {
+    return options_.reps == LongHeadsOptions::Grouping::kHead ? shape_.n_heads : shape_.n_kv_heads;
+  }
+  // Whether the token chooses chunks rather than seeing everything.
+  bool Selects(int64_t position, Phase phase) const;
+  void ScoreChunks(const QueryBlock& block, int64_t first, int64_t last, int64_t n_chunks, const State& state,
+                   const AttentionKernels& kernels, Scratch& scratch) const;
+  void ChooseChunks(const QueryToken& token, Phase phase, const float* scores, Scratch& scratch) const;
+  void Represent(const ExtendInput& input, int64_t chunk, State& state) const;
+
+  LongHeadsOptions options_;
+  HeadShape shape_;
+  PairLayout layout_;
+  int64_t trained_window_;
+};
+
+}  // namespace longheads
