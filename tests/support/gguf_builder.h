@@ -98,11 +98,16 @@ class GgufBuilder {
 
 // A complete Llama of a few hundred kilobytes, random and deterministic.
 //
-// Values. Element i (row-major) of the tensor NAME (its GGUF name) is a function of seed, NAME and i alone:
-//   h    = FNV-1a, 64 bits, of NAME's bytes: h = 0xcbf29ce484222325; for each byte: h = (h ^ byte) *
-//   0x100000001b3 z    = (seed ^ h) + (i + 1) * 0x9e3779b97f4a7c15              (all integers modulo 2^64:
-//   SplitMix64, step i) z    = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9 z    = (z ^ (z >> 27)) *
-//   0x94d049bb133111eb z    =  z ^ (z >> 31) x    = float32(z >> 40) * 2^-23 - 1 (exact, in [-1, 1))
+// Values. Element i (row-major) of the tensor NAME (its GGUF name) is a function of seed, NAME and i alone.
+// All integers are modulo 2^64; h is FNV-1a of NAME's bytes, z is step i of SplitMix64, x is in [-1, 1):
+//
+//   h = 0xcbf29ce484222325; for each byte of NAME: h = (h ^ byte) * 0x100000001b3
+//   z = (seed ^ h) + (i + 1) * 0x9e3779b97f4a7c15
+//   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
+//   z = (z ^ (z >> 27)) * 0x94d049bb133111eb
+//   z = z ^ (z >> 31)
+//   x = float32(z >> 40) * 2^-23 - 1, which is exact
+//
 // and then, in float32 with one rounding:
 //   norm weights (attn_norm, ffn_norm, output_norm)   1 + 0.125 * x
 //   biases                                            0.125 * x
@@ -117,14 +122,17 @@ class GgufBuilder {
 // head), GGUF row 2m = HF row m and GGUF row 2m+1 = HF row m + head_dim/2. No other tensor is permuted.
 // Quantised types are made from these float32 values, after the permutation (which moves whole rows).
 //
-// Tensors, in file order (shape outermost first; E = embed, Q = n_heads * head_dim, KV = n_kv_heads *
-// head_dim):
-//   token_embd.weight [vocab_size, E]; then for each layer N, after the prefix "blk.N.":
-//   attn_norm.weight [E], attn_q.weight [Q, E], attn_k.weight [KV, E], attn_v.weight [KV, E],
-//   attn_output.weight [E, Q], with biases attn_q.bias [Q], attn_k.bias [KV], attn_v.bias [KV],
-//   attn_output.bias [E], then ffn_norm.weight [E], ffn_gate.weight [ffn, E], ffn_up.weight [ffn, E],
-//   ffn_down.weight [E, ffn]; at the end output_norm.weight [E] and, unless tied, output.weight [vocab_size,
-//   E].
+// Tensors, in file order; shapes outermost first. E = embed, Q = n_heads * head_dim,
+// KV = n_kv_heads * head_dim:
+//   token_embd.weight [vocab_size, E]
+//   for each layer N, with the prefix "blk.N.":
+//     attn_norm.weight [E]
+//     attn_q.weight [Q, E], attn_k.weight [KV, E], attn_v.weight [KV, E], attn_output.weight [E, Q]
+//     with biases: attn_q.bias [Q], attn_k.bias [KV], attn_v.bias [KV], attn_output.bias [E]
+//     ffn_norm.weight [E]
+//     ffn_gate.weight [ffn, E], ffn_up.weight [ffn, E], ffn_down.weight [E, ffn]
+//   output_norm.weight [E]
+//   unless tied: output.weight [vocab_size, E]
 //
 // Vocabulary (tokenizer.ggml.model "gpt2", pre "gpt-2"): ids 0-255 are the bytes 0-255 in GPT-2's alphabet;
 // the merges in kTinyMerges follow from id 256 on, each making the token after the other; then <|endoftext|>,
