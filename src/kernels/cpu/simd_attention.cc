@@ -3,6 +3,7 @@
 // Lanes are query rows. A tile of 2 vectors of rows is packed transposed, so that every key element is
 // broadcast against all rows at once: no horizontal sums, and a row's arithmetic does not feel its tile
 // mates. K row-major and V transposed are read along the direction of the broadcast.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd_attention.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -15,6 +16,8 @@
 #include "kernels/attention.h"
 #include "kernels/cpu/simd_kernels.h"
 
+// Nothing for the scalar target that Highway insists on: ref/ is below AVX2.
+#if HWY_TARGET != HWY_STATIC_TARGET
 HWY_BEFORE_NAMESPACE();
 namespace longheads::cpu::HWY_NAMESPACE {
 namespace {
@@ -335,6 +338,7 @@ const AttentionKernels* AttentionTable() {
 
 }  // namespace longheads::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+#endif
 
 #if HWY_ONCE
 namespace longheads::cpu {

@@ -1,4 +1,5 @@
 // kernels/vector_ops.h in Highway: one source for AVX2 and AVX-512.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd_vector_ops.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -12,6 +13,8 @@
 #include "kernels/ref/vector_ops.h"
 #include "kernels/vector_ops.h"
 
+// Nothing for the scalar target that Highway insists on: ref/ is below AVX2.
+#if HWY_TARGET != HWY_STATIC_TARGET
 HWY_BEFORE_NAMESPACE();
 namespace longheads::cpu::HWY_NAMESPACE {
 namespace {
@@ -118,6 +121,7 @@ const VectorKernels* VectorTable() {
 
 }  // namespace longheads::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
+#endif
 
 #if HWY_ONCE
 namespace longheads::cpu {
