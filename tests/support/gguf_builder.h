@@ -154,7 +154,7 @@ struct TinyLlamaOptions {
   uint64_t seed = 1;
   DType weight_type = DType::kF32;  // of the matrices; norms and biases stay F32
   bool vocabulary = true;
-  std::string chat_template;  // none where empty
+  std::string chat_template = "";  // none where empty
 };
 
 inline constexpr int kTinyMergeCount = 13;
