@@ -412,13 +412,12 @@ Result<TensorEntry> ReadTensorEntry(HeaderReader& reader, uint64_t index, const 
                     file, Quoted(entry.name), type_name, SupportedTypes()));
   }
   entry.view.type = *kTensorTypes[type].type;
-  const std::optional<uint64_t> row_bytes = BytesOf(entry.view.type, entry.view.columns());
-  if (!row_bytes) {
+  const DTypeInfo& info = Info(entry.view.type);
+  if (entry.view.columns() % info.block != 0) {
     return reader.Damaged(fmt::format("has rows of {} elements, but {} stores whole blocks of {}",
-                                      entry.view.columns(), Info(entry.view.type).name,
-                                      Info(entry.view.type).block));
+                                      entry.view.columns(), info.name, info.block));
   }
-  const std::optional<uint64_t> bytes = CheckedMul(*row_bytes, static_cast<uint64_t>(entry.view.rows()));
+  const std::optional<uint64_t> bytes = BytesOf(entry.view.type, static_cast<int64_t>(elements));
   if (!bytes) return reader.Damaged("has more bytes than 64 bits can count");
   entry.bytes = *bytes;
   LH_ASSIGN(entry.offset, reader.Read<uint64_t>());

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "tests/support/gguf_builder.h"
+#include "tests/support/gguf_cases.h"
 
 namespace longheads {
 namespace {
@@ -24,43 +25,9 @@ GgufFile ParseOrFail(const Bytes& bytes) {
 
 Bytes Filled(std::size_t size, int value) { return Bytes(size, static_cast<std::byte>(value)); }
 
-// A file with one value of every type, and one array of every type.
-GgufBuilder EveryValue() {
-  GgufBuilder builder;
-  builder.Set("u8", uint8_t{255})
-      .Set("i8", int8_t{-128})
-      .Set("u16", uint16_t{65535})
-      .Set("i16", int16_t{-32768})
-      .Set("u32", uint32_t{4294967295})
-      .Set("i32", std::numeric_limits<int32_t>::min())
-      .Set("u64", std::numeric_limits<uint64_t>::max())
-      .Set("i64", std::numeric_limits<int64_t>::min())
-      .Set("f32", 0.1f)
-      .Set("f64", 0.1)
-      .Set("yes", true)
-      .Set("no", false)
-      .Set("string", "Xin chào")
-      .Set("empty string", "");
-  builder.Set("u8s", std::vector<uint8_t>{0, 255})
-      .Set("i8s", std::vector<int8_t>{-128, 127})
-      .Set("u16s", std::vector<uint16_t>{0, 65535})
-      .Set("i16s", std::vector<int16_t>{-32768, 32767})
-      .Set("u32s", std::vector<uint32_t>{0, 4294967295})
-      .Set("i32s", std::vector<int32_t>{-1, 1})
-      .Set("u64s", std::vector<uint64_t>{0, std::numeric_limits<uint64_t>::max()})
-      .Set("i64s", std::vector<int64_t>{-1, std::numeric_limits<int64_t>::max()})
-      .Set("f32s", std::vector<float>{0.5f, -0.25f})
-      .Set("f64s", std::vector<double>{0.1, 1e300})
-      .Set("bools", std::vector<bool>{true, false, true})
-      .Set("strings", std::vector<std::string>{"a", "", "ccc"})
-      .Set("no strings", std::vector<std::string>{})
-      .Set("no ints", std::vector<int32_t>{});
-  return builder;
-}
-
 TEST(Gguf, ReadsEveryMetadataTypeInBothVersions) {
   for (const uint32_t version : {2u, 3u}) {
-    GgufBuilder builder = EveryValue();
+    GgufBuilder builder = GgufWithEveryValue();
     builder.version = version;
     const Bytes bytes = builder.Build();
     const GgufFile file = ParseOrFail(bytes);
@@ -101,7 +68,7 @@ TEST(Gguf, ReadsEveryMetadataTypeInBothVersions) {
 }
 
 TEST(Gguf, NamesTheKeyThatIsMissingOrOfAnotherType) {
-  const Bytes bytes = EveryValue().Build();
+  const Bytes bytes = GgufWithEveryValue().Build();
   const GgufFile file = ParseOrFail(bytes);
   EXPECT_EQ(file.Find("nothing"), nullptr);
   const auto message = [](const auto& result) { return result ? "no error" : result.error().message; };
@@ -125,13 +92,8 @@ TEST(Gguf, NamesTheKeyThatIsMissingOrOfAnotherType) {
 
 TEST(Gguf, ViewsTensorsOfEveryTypeOutermostFirst) {
   for (const uint32_t version : {2u, 3u}) {
-    GgufBuilder builder;
+    GgufBuilder builder = GgufWithEveryTensorType();
     builder.version = version;
-    for (int i = 0; i < kDTypes; ++i) {
-      const auto type = static_cast<DType>(i);
-      const std::size_t bytes = *BytesOf(type, 512) * 3;
-      builder.Tensor(fmt::format("t{}", i), type, {3, 512}, Filled(bytes, i + 1));
-    }
     const Bytes bytes = builder.Build();
     const GgufFile file = ParseOrFail(bytes);
     ASSERT_EQ(file.tensor_names().size(), std::size_t{kDTypes});
