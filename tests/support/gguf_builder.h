@@ -60,10 +60,10 @@ class GgufBuilder {
 
   // What the table says of the tensor added last, where it shall say something else than the truth.
   struct TensorLie {
-    std::optional<uint32_t> type;
-    std::optional<uint64_t> offset;
-    std::optional<uint32_t> n_dims;             // without `dims`: only this number changes
-    std::optional<std::vector<uint64_t>> dims;  // as the file has them: innermost first
+    std::optional<uint32_t> type = {};
+    std::optional<uint64_t> offset = {};
+    std::optional<uint32_t> n_dims = {};             // without `dims`: only this number changes
+    std::optional<std::vector<uint64_t>> dims = {};  // as the file has them: innermost first
   };
   GgufBuilder& Lie(TensorLie lie);
 
@@ -154,7 +154,7 @@ struct TinyLlamaOptions {
   uint64_t seed = 1;
   DType weight_type = DType::kF32;  // of the matrices; norms and biases stay F32
   bool vocabulary = true;
-  std::string chat_template;  // none where empty
+  std::string chat_template = "";  // none where empty
 };
 
 inline constexpr int kTinyMergeCount = 13;
