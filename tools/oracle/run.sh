@@ -32,6 +32,7 @@ fi
 [[ -f $model ]] || fail "the default model is missing: $model (the demo fetches it)"
 
 # One thread: the last digits of the goldens then do not depend on the number of cores.
+cd "$here/../.."
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false PYTHONDONTWRITEBYTECODE=1
 for script in "$here"/../reference/*_goldens.py "$here"/*_goldens.py; do
   echo "oracle: $(basename "$script")" >&2
