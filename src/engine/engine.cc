@@ -1,0 +1,324 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <new>
+
+#include "base/bytes.h"
+#include "model/gguf_vocabulary.h"
+
+namespace longheads {
+namespace {
+
+// What Linux says can be had without swapping; the most there is where it says nothing.
+uint64_t AvailableMemory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  uint64_t kib = 0;
+  std::string unit;
+  while (file >> key >> kib >> unit) {
+    if (key == "MemAvailable:") return kib * 1024;
+  }
+  return ~uint64_t{0};
+}
+
+Error OutOfMemory() {
+  return {ErrorKind::kOutOfMemory,
+          "out of memory: use a shorter text, a smaller model, or --kv-type bf16 ('longheads info -c N' "
+          "shows what a "
+          "text of N tokens takes)"};
+}
+
+Result<ComputeType> ComputeFromName(const std::string& name, const GemmKernels& gemm) {
+  if (name == "auto") return gemm.native_bf16 ? ComputeType::kBF16 : ComputeType::kF32;
+  if (name == "f32") return ComputeType::kF32;
+  if (name == "bf16") return ComputeType::kBF16;
+  return InvalidInput(fmt::format("--compute is '{}', but must be auto, f32 or bf16", name));
+}
+
+Result<KvType> KvTypeFromName(const std::string& name, ComputeType compute) {
+  if (name == "auto") return compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBF16;
+  if (name == "f32") return KvType::kF32;
+  if (name == "bf16") return KvType::kBF16;
+  return InvalidInput(fmt::format("--kv-type is '{}', but must be auto, f32 or bf16", name));
+}
+
+}  // namespace
+
+Engine::Engine() = default;
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
+  std::unique_ptr<Engine> engine(new Engine);
+  LH_ASSIGN(GgufFile file, GgufFile::Open(options.model_path));
+  engine->file_ = std::make_unique<GgufFile>(std::move(file));
+  LH_ASSIGN(const ModelConfig config, ReadConfig(*engine->file_));
+  LH_ASSIGN(ModelWeights weights, ReadWeights(*engine->file_, config));
+  LH_ASSIGN(Vocabulary vocabulary, ReadVocabulary(*engine->file_));
+  if (static_cast<int64_t>(vocabulary.tokens.size()) > config.vocab_size) {
+    return InvalidInput(fmt::format("{}: the vocabulary has {} tokens, but the embedding only {} rows",
+                                    options.model_path, vocabulary.tokens.size(), config.vocab_size));
+  }
+  LH_ASSIGN(engine->tokenizer_, Tokenizer::Create(std::move(vocabulary)));
+  LH_ASSIGN(const std::optional<std::string> text, ReadChatTemplateText(*engine->file_));
+  if (text) {
+    Result<ChatTemplate> known = ChatTemplate::Recognise(*text);
+    if (known) {
+      engine->chat_template_ = *known;
+    } else {
+      engine->chat_template_error_ = known.error().message;
+    }
+  } else {
+    engine->chat_template_error_ = "the model file has no chat template: use --no-chat";
+  }
+
+  Frequencies frequencies;
+  LH_ASSIGN(frequencies, TrainedFrequencies(config.rope_base, config.head_dim, config.rope_divisors));
+  frequencies = Interpolated(std::move(frequencies), config.rope_interpolation);
+  const AttentionModel model{
+      .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
+      .trained_window = config.trained_window,
+      .layout = config.layout,
+      .trained = std::move(frequencies)};
+  LH_ASSIGN(std::vector<LayerAttention> attention, MakeAttention(options.attention, model, config.n_layers));
+
+  LH_ASSIGN(engine->kernels_, ChooseKernels(options.backend));
+  LH_ASSIGN(engine->compute_, ComputeFromName(options.compute, *engine->kernels_.gemm.table));
+  LH_ASSIGN(engine->kv_type_, KvTypeFromName(options.kv_type, engine->compute_));
+  constexpr int kMostThreads = 1024;
+  if (options.threads < 0 || options.threads > kMostThreads) {
+    return InvalidInput(
+        fmt::format("--threads is {}, but must be between 1 and {}", options.threads, kMostThreads));
+  }
+  engine->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : PhysicalCores());
+  engine->weight_bytes_ = engine->file_->file_bytes();
+  engine->transformer_ =
+      std::make_unique<Transformer>(config, std::move(weights), std::move(attention), engine->kernels_,
+                                    engine->compute_, engine->kv_type_, *engine->pool_);
+  return engine;
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(OutOfMemory());
+}
+
+std::string Engine::DescribeKernels() const {
+  return fmt::format("attention {}, GEMM {} in {}, weights {}, KV {}", kernels_.attention.name,
+                     kernels_.gemm.name, compute_ == ComputeType::kF32 ? "f32" : "bf16",
+                     kernels_.quantised.name, kv_type_ == KvType::kF32 ? "f32" : "bf16");
+}
+
+std::string Engine::ExplainAttention() const { return transformer_->attention()[0].policy->Explain(); }
+
+std::string Engine::AttentionWarning(int64_t n_tokens) const {
+  return transformer_->attention()[0].policy->Warning(n_tokens);
+}
+
+MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
+  MemoryPlan plan;
+  plan.weights = weight_bytes_;
+  plan.kv = transformer_->kv_pool()->geometry().BytesFor(n_tokens);
+  for (const LayerAttention& layer : transformer_->attention())
+    plan.state += layer.policy->StateBytes(n_tokens);
+  plan.working = transformer_->WorkingBytes(n_tokens);
+  return plan;
+}
+
+Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool chat) const {
+  if (!chat) return tokenizer_->Encode(text, {.parse_special = false, .add_special = true});
+  if (!chat_template_) return Unsupported(chat_template_error_);
+  const Vocabulary& vocabulary = tokenizer_->vocabulary();
+  const auto text_of = [&](TokenId id) -> std::string {
+    return id == kNoToken ? "" : tokenizer_->TokenBytes(id, /*special=*/true);
+  };
+  const auto render = [&](std::string_view content) {
+    const ChatMessage message{.role = "user", .content = std::string(content)};
+    return chat_template_->Render(std::span(&message, 1), /*add_generation_prompt=*/true,
+                                  text_of(vocabulary.bos), text_of(vocabulary.eos));
+  };
+  std::vector<TokenId> tokens;
+  if (!chat_template_->writes_bos() && vocabulary.add_bos && vocabulary.bos != kNoToken) {
+    tokens.push_back(vocabulary.bos);
+  }
+  const auto append = [&](std::string_view part, bool special) -> Status {
+    LH_ASSIGN(const std::vector<TokenId> ids, tokenizer_->Encode(part, {.parse_special = special}));
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    return {};
+  };
+  bool has_control = false;
+  for (std::size_t id = 0; id < vocabulary.types.size() && !has_control; ++id) {
+    has_control = vocabulary.types[id] == TokenType::kControl &&
+                  text.find(vocabulary.tokens[id]) != std::string_view::npos;
+  }
+  if (!has_control) {
+    LH_ASSIGN(const std::string prompt, render(text));
+    LH_TRY(append(prompt, true));
+    return tokens;
+  }
+  // What looks like a control token in the user's text must stay text: encode it apart from the template
+  // around it.
+  constexpr std::string_view kMark = "\x01text\x02";
+  LH_ASSIGN(const std::string frame, render(kMark));
+  const std::size_t at = frame.find(kMark);
+  LH_CHECK(at != std::string::npos);
+  LH_TRY(append(std::string_view(frame).substr(0, at), true));
+  LH_TRY(append(text, false));
+  LH_TRY(append(std::string_view(frame).substr(at + kMark.size()), true));
+  return tokens;
+}
+
+Session Engine::NewSession() const { return Session(transformer_->NewSequence()); }
+
+Session Engine::Fork(const Session& session) const {
+  Session fork(session.state_.Fork());
+  fork.tokens_ = session.tokens_;
+  fork.phases_ = session.phases_;
+  return fork;
+}
+
+Status Engine::Guard(Session& session, const std::function<Status()>& work) {
+  const int64_t before = session.size();
+  std::vector<std::unique_ptr<PolicyState>> policies;
+  Status status;
+  try {
+    for (const auto& policy : session.state_.policies) policies.push_back(policy->Fork());
+    status = work();
+  } catch (const std::bad_alloc&) {
+    status = tl::unexpected<Error>(OutOfMemory());
+  }
+  if (!status) {
+    if (policies.size() == session.state_.policies.size()) session.state_.policies = std::move(policies);
+    session.state_.kv.Truncate(std::min(before, session.state_.kv.size()));
+    session.tokens_.resize(static_cast<std::size_t>(before));
+    session.phases_.resize(static_cast<std::size_t>(before));
+  }
+  return status;
+}
+
+Status Engine::CheckMemory(const Session& session, int64_t n_new) const {
+  const MemoryPlan now = PlanMemory(session.size());
+  const MemoryPlan then = PlanMemory(session.size() + n_new);
+  const uint64_t more = then.kv - now.kv + then.state - now.state + then.working;
+  const uint64_t available = AvailableMemory();
+  if (more <= available) return {};
+  return MakeError(ErrorKind::kOutOfMemory,
+                   fmt::format("{} more tokens take {} of memory, but only {} are free: use a shorter text{}",
+                               n_new, FormatBytes(more), FormatBytes(available),
+                               kv_type_ == KvType::kF32 ? " or --kv-type bf16" : ""));
+}
+
+Result<std::vector<float>> Engine::Prefill(Session& session, std::span<const TokenId> tokens, Outputs outputs,
+                                           const ForwardControl& control) {
+  if (tokens.empty()) return InvalidInput("the prompt is empty: there is nothing to read");
+  LH_TRY(CheckMemory(session, static_cast<int64_t>(tokens.size())));
+  std::vector<float> hidden;
+  LH_TRY(Guard(session, [&]() -> Status {
+    const BatchItem item{.sequence = &session.state_, .tokens = tokens};
+    LH_TRY(transformer_->Forward(std::span(&item, 1), Phase::kPrefill, outputs, control, hidden));
+    session.tokens_.insert(session.tokens_.end(), tokens.begin(), tokens.end());
+    session.phases_.resize(session.tokens_.size(), Phase::kPrefill);
+    return {};
+  }));
+  return hidden;
+}
+
+Result<std::vector<float>> Engine::Decode(std::span<Session* const> sessions,
+                                          std::span<const TokenId> tokens) {
+  LH_CHECK(sessions.size() == tokens.size());
+  std::vector<BatchItem> items;
+  std::vector<float> hidden;
+  Status status;
+  try {
+    for (std::size_t i = 0; i < sessions.size(); ++i) {
+      sessions[i]->tokens_.reserve(sessions[i]->tokens_.size() + 1);
+      sessions[i]->phases_.reserve(sessions[i]->phases_.size() + 1);
+      items.push_back({.sequence = &sessions[i]->state_, .tokens = tokens.subspan(i, 1)});
+    }
+    status = transformer_->Forward(items, Phase::kDecode, Outputs::kLast, {}, hidden);
+  } catch (const std::bad_alloc&) {
+    status = tl::unexpected<Error>(OutOfMemory());
+  }
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    if (status) {
+      sessions[i]->tokens_.push_back(tokens[i]);
+      sessions[i]->phases_.push_back(Phase::kDecode);
+    } else {
+      // Some layers may have taken the token; go back to where all of them stood.
+      LH_TRY(Truncate(*sessions[i], sessions[i]->size()));
+    }
+  }
+  if (!status) return tl::unexpected<Error>(status.error());
+  return hidden;
+}
+
+Status Engine::Truncate(Session& session, int64_t n) {
+  LH_CHECK(n >= 0 && n <= session.size());
+  const int64_t point = session.state_.RewindPoint(n);
+  session.state_.Truncate(point);
+  const std::vector<TokenId> again(session.tokens_.begin() + point, session.tokens_.begin() + n);
+  const std::vector<Phase> phases(session.phases_.begin() + point, session.phases_.begin() + n);
+  session.tokens_.resize(static_cast<std::size_t>(point));
+  session.phases_.resize(static_cast<std::size_t>(point));
+  for (std::size_t i = 0; i < again.size();) {
+    if (phases[i] == Phase::kDecode) {
+      Session* const self = &session;
+      const Result<std::vector<float>> hidden = Decode(std::span(&self, 1), std::span(again).subspan(i, 1));
+      if (!hidden) return tl::unexpected<Error>(hidden.error());
+      ++i;
+      continue;
+    }
+    std::size_t end = i;
+    while (end < again.size() && phases[end] == Phase::kPrefill) ++end;
+    const Result<std::vector<float>> hidden =
+        Prefill(session, std::span(again).subspan(i, end - i), Outputs::kNone, {});
+    if (!hidden) return tl::unexpected<Error>(hidden.error());
+    i = end;
+  }
+  return {};
+}
+
+std::vector<float> Engine::Logits(std::span<const float> hidden) {
+  const std::size_t n_rows = hidden.size() / static_cast<std::size_t>(config().embed_dim);
+  std::vector<float> logits(n_rows * static_cast<std::size_t>(config().vocab_size));
+  transformer_->Logits(hidden, logits);
+  return logits;
+}
+
+Result<Generated> Engine::Generate(Session& session, std::span<const float> hidden,
+                                   const GenerateOptions& options) {
+  LH_ASSIGN(Sampler sampler, Sampler::Create(options.sampling));
+  Generated result;
+  StreamingDecoder decoder(*tokenizer_);
+  std::vector<float> state(hidden.begin(), hidden.end());
+  const std::size_t n_known = tokenizer_->vocabulary().tokens.size();  // the rest of the rows is padding
+  std::vector<float> logits;
+  Session* const self = &session;
+  for (int64_t i = 0; i < options.max_tokens; ++i) {
+    if (options.cancel != nullptr && options.cancel->cancelled()) {
+      result.reason = StopReason::kCancelled;
+      break;
+    }
+    logits = Logits(state);
+    const TokenId token = sampler.Sample(std::span(logits).first(n_known), session.tokens());
+    if (tokenizer_->IsEndOfGeneration(token)) {
+      result.reason = StopReason::kEndOfGeneration;
+      break;
+    }
+    result.tokens.push_back(token);
+    const std::string text = decoder.Push(token);
+    result.text += text;
+    if (options.on_token && !options.on_token(token, text)) {
+      result.reason = StopReason::kCaller;
+      break;
+    }
+    if (i + 1 == options.max_tokens) break;
+    LH_ASSIGN(state, Decode(std::span(&self, 1), std::span(&token, 1)));
+  }
+  const std::string rest = decoder.Finish();
+  result.text += rest;
+  if (!rest.empty() && options.on_token && !result.tokens.empty())
+    options.on_token(result.tokens.back(), rest);
+  return result;
+}
+
+}  // namespace longheads

@@ -1,0 +1,132 @@
+// The one C++ API that applications see: load a model, keep sessions, read prompts, generate. Nothing here
+// prints, and what goes wrong comes back as an Error with the session as it was.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/cancel.h"
+#include "base/result.h"
+#include "engine/sampler.h"
+#include "formats/gguf.h"
+#include "model/transformer.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace longheads {
+
+struct EngineOptions {
+  std::string model_path;
+  std::string attention = "auto";  // --attn
+  std::string compute = "auto";    // auto, f32, bf16
+  std::string kv_type = "auto";    // auto (as compute), f32, bf16
+  std::string backend = "auto";    // kBackends
+  int threads = 0;                 // 0: the physical cores that this process may use
+};
+
+// One text: its tokens, and what the model remembers of them. Moves; Engine::Fork copies.
+class Session {
+ public:
+  int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
+  const std::vector<TokenId>& tokens() const { return tokens_; }
+
+ private:
+  friend class Engine;
+  explicit Session(SequenceState state) : state_(std::move(state)) {}
+
+  SequenceState state_;
+  std::vector<TokenId> tokens_;
+  std::vector<Phase> phases_;  // how each token was fed: Truncate feeds some again, the same way
+};
+
+struct MemoryPlan {
+  uint64_t weights = 0;  // mapped from the file
+  uint64_t kv = 0;       // keys and values of the text
+  uint64_t state = 0;    // representations and the like
+  uint64_t working = 0;  // activations, one layer's weights de-quantised
+  uint64_t total() const { return weights + kv + state + working; }
+};
+
+struct GenerateOptions {
+  int64_t max_tokens = 256;
+  SamplerOptions sampling;
+  const CancelToken* cancel = nullptr;
+  // Each token as it comes, with the text that is whole by now. Returning false stops.
+  std::function<bool(TokenId, std::string_view)> on_token;
+};
+
+enum class StopReason : uint8_t { kEndOfGeneration, kLength, kCancelled, kCaller };
+
+struct Generated {
+  std::vector<TokenId> tokens;  // without the one that ended it
+  std::string text;
+  StopReason reason = StopReason::kLength;
+};
+
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> Load(const EngineOptions& options);
+  ~Engine();
+
+  const ModelConfig& config() const { return transformer_->config(); }
+  const GgufFile& file() const { return *file_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Null where the file has no template, or one that is not known (then chat_template_error says so).
+  const ChatTemplate* chat_template() const { return chat_template_ ? &*chat_template_ : nullptr; }
+  const std::string& chat_template_error() const { return chat_template_error_; }
+
+  ComputeType compute() const { return compute_; }
+  KvType kv_type() const { return kv_type_; }
+  int threads() const { return pool_->n_threads(); }
+  // "avx2 (attention), avx2 (GEMM), ..." in short.
+  std::string DescribeKernels() const;
+  // What the attention method does at which length, and what it warns of for n tokens; may be empty.
+  std::string ExplainAttention() const;
+  std::string AttentionWarning(int64_t n_tokens) const;
+  MemoryPlan PlanMemory(int64_t n_tokens) const;
+
+  // The prompt as token ids: in the chat form, the template around one user message; else the text as it
+  // stands, with BOS where the vocabulary asks for it.
+  Result<std::vector<TokenId>> EncodePrompt(std::string_view text, bool chat) const;
+
+  Session NewSession() const;
+  Session Fork(const Session& session) const;
+  // Forgets tokens [n, size). Where the method cannot go back exactly, the last few are fed again.
+  Status Truncate(Session& session, int64_t n);
+
+  // Appends a prompt. Gives the final hidden states: of the last token, or of all (see Logits). On an error
+  // the session is as it was.
+  Result<std::vector<float>> Prefill(Session& session, std::span<const TokenId> tokens, Outputs outputs,
+                                     const ForwardControl& control);
+  // Appends one token to each session; hidden states [n_sessions, embed_dim].
+  Result<std::vector<float>> Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens);
+
+  // logits [n_rows, vocab_size] of hidden states [n_rows, embed_dim].
+  std::vector<float> Logits(std::span<const float> hidden);
+
+  // Answers: samples from the last hidden state (as Prefill gave it) on, appending to the session.
+  Result<Generated> Generate(Session& session, std::span<const float> hidden, const GenerateOptions& options);
+
+ private:
+  Engine();
+  // Runs `work` on one session and puts the session back as it was if it fails or throws.
+  Status Guard(Session& session, const std::function<Status()>& work);
+  Status CheckMemory(const Session& session, int64_t n_new) const;
+
+  std::unique_ptr<GgufFile> file_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_template_;
+  std::string chat_template_error_;
+  std::unique_ptr<ThreadPool> pool_;
+  KernelChoice kernels_;
+  ComputeType compute_ = ComputeType::kF32;
+  KvType kv_type_ = KvType::kF32;
+  uint64_t weight_bytes_ = 0;
+  std::unique_ptr<Transformer> transformer_;
+};
+
+}  // namespace longheads

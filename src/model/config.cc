@@ -1,0 +1,126 @@
+#include "model/config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace longheads {
+namespace {
+
+// Far above any model, low enough that products of three cannot overflow.
+constexpr int64_t kMostOfAnything = int64_t{1} << 24;
+
+class KeyReader {
+ public:
+  KeyReader(const GgufFile& file, std::string prefix) : file_(file), prefix_(std::move(prefix)) {}
+
+  Result<int64_t> Count(const std::string& key) const {
+    LH_ASSIGN(const int64_t value, file_.GetInt(prefix_ + key));
+    if (value < 1 || value > kMostOfAnything) {
+      return InvalidInput(fmt::format("{}: {}{} is {}, but must be between 1 and {}", file_.name(), prefix_,
+                                      key, value, kMostOfAnything));
+    }
+    return value;
+  }
+  Result<int64_t> CountOr(const std::string& key, int64_t otherwise) const {
+    return file_.Find(prefix_ + key) == nullptr ? Result<int64_t>(otherwise) : Count(key);
+  }
+  Result<double> FloatOr(const std::string& key, double otherwise) const {
+    return file_.Find(prefix_ + key) == nullptr ? Result<double>(otherwise) : file_.GetFloat(prefix_ + key);
+  }
+
+ private:
+  const GgufFile& file_;
+  std::string prefix_;
+};
+
+Status ReadRopeScaling(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
+  LH_ASSIGN(double factor, keys.FloatOr("rope.scale_linear", 1));
+  if (file.Find("llama.rope.scaling.type") != nullptr) {
+    LH_ASSIGN(const std::string type, file.GetString("llama.rope.scaling.type"));
+    if (type == "linear") {
+      LH_ASSIGN(factor, keys.FloatOr("rope.scaling.factor", factor));
+    } else if (type != "none") {
+      return Unsupported(
+          fmt::format("{}: the model declares RoPE scaling '{}', which is not served yet (none, linear "
+                      "and a rope_freqs tensor are)",
+                      file.name(), type));
+    }
+  }
+  if (!(factor >= 1) || !std::isfinite(factor)) {
+    return InvalidInput(
+        fmt::format("{}: the RoPE scaling factor is {}, but must be at least 1", file.name(), factor));
+  }
+  config.rope_interpolation = factor;
+  return {};
+}
+
+Status ReadDivisors(const GgufFile& file, ModelConfig& config) {
+  const TensorView* const tensor = file.FindTensor("rope_freqs.weight");
+  if (tensor == nullptr) return {};
+  if (tensor->type != DType::kF32 || tensor->elements() != config.head_dim / 2) {
+    return InvalidInput(fmt::format("{}: rope_freqs.weight must hold {} numbers of type F32", file.name(),
+                                    config.head_dim / 2));
+  }
+  const float* const values = reinterpret_cast<const float*>(tensor->data);
+  config.rope_divisors.assign(values, values + tensor->elements());
+  return {};
+}
+
+}  // namespace
+
+Result<ModelConfig> ReadConfig(const GgufFile& file) {
+  ModelConfig config;
+  LH_ASSIGN(config.architecture, file.GetString("general.architecture"));
+  if (config.architecture != "llama") {
+    return Unsupported(
+        fmt::format("{}: the architecture '{}' is not served yet; 'llama' is (Llama, TinyLlama, SmolLM)",
+                    file.name(), config.architecture));
+  }
+  if (file.Find("general.name") != nullptr) {
+    LH_ASSIGN(config.name, file.GetString("general.name"));
+  }
+  const KeyReader keys(file, "llama.");
+  LH_ASSIGN(config.n_layers, keys.Count("block_count"));
+  LH_ASSIGN(config.embed_dim, keys.Count("embedding_length"));
+  LH_ASSIGN(config.n_heads, keys.Count("attention.head_count"));
+  LH_ASSIGN(config.n_kv_heads, keys.CountOr("attention.head_count_kv", config.n_heads));
+  LH_ASSIGN(config.ffn_dim, keys.Count("feed_forward_length"));
+  LH_ASSIGN(config.trained_window, keys.Count("context_length"));
+  LH_ASSIGN(config.head_dim, keys.CountOr("attention.key_length", config.embed_dim / config.n_heads));
+  LH_ASSIGN(const int64_t value_dim, keys.CountOr("attention.value_length", config.head_dim));
+  LH_ASSIGN(const int64_t rotary_dim, keys.CountOr("rope.dimension_count", config.head_dim));
+  LH_ASSIGN(const int64_t n_experts, keys.CountOr("expert_count", 1));
+  LH_ASSIGN(const double epsilon, keys.FloatOr("attention.layer_norm_rms_epsilon", 1e-5));
+  LH_ASSIGN(config.rope_base, keys.FloatOr("rope.freq_base", 10000));
+  config.rms_epsilon = static_cast<float>(epsilon);
+  LH_TRY(ReadRopeScaling(file, keys, config));
+
+  if (n_experts != 1)
+    return Unsupported(fmt::format("{}: mixtures of experts are not served yet", file.name()));
+  if (config.n_heads % config.n_kv_heads != 0) {
+    return InvalidInput(fmt::format("{}: {} query heads cannot share {} key/value heads", file.name(),
+                                    config.n_heads, config.n_kv_heads));
+  }
+  if (value_dim != config.head_dim || rotary_dim != config.head_dim || config.head_dim % 8 != 0 ||
+      config.head_dim > 256) {
+    return Unsupported(
+        fmt::format("{}: heads of {} (values {}, rotary {}) are not served: keys, values and rotation "
+                    "must have the same size, a multiple of 8 up to 256",
+                    file.name(), config.head_dim, value_dim, rotary_dim));
+  }
+  if (!(config.rms_epsilon >= 0) || !(config.rms_epsilon < 1)) {
+    return InvalidInput(fmt::format("{}: the RMS epsilon is {}", file.name(), config.rms_epsilon));
+  }
+  LH_TRY(ReadDivisors(file, config));
+  const TensorView* const embedding = file.FindTensor("token_embd.weight");
+  if (embedding == nullptr) {
+    return InvalidInput(
+        fmt::format("{}: the tensor token_embd.weight is missing: this file holds no model, or half of one",
+                    file.name()));
+  }
+  config.vocab_size = embedding->rows();
+  return config;
+}
+
+}  // namespace longheads

@@ -1,0 +1,540 @@
+#include "model/transformer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace longheads {
+namespace {
+
+constexpr int64_t kTileRows = Gemm::kTileRows;
+// Queries of one KV head whose partial states one thread keeps in its L2 cache: 512 tokens x 3 heads x 66
+// floats are 400 KiB.
+constexpr int64_t kQueryBlock = 512;
+constexpr int64_t kGemvRows = 64;    // rows of a weight matrix that one decode task takes
+constexpr int64_t kLogitRows = 512;  // the same for the vocabulary
+
+int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+Error Cancelled() { return {ErrorKind::kCancelled, "stopped"}; }
+
+}  // namespace
+
+Result<KernelChoice> ChooseKernels(std::string_view backend) {
+  if (backend != "auto") LimitGemm(backend);
+  KernelChoice choice;
+  LH_ASSIGN(choice.attention, ChooseImplementation(AttentionImplementations(), backend, "attention"));
+  LH_ASSIGN(choice.gemm, ChooseImplementation(GemmImplementations(), backend, "the prefill product"));
+  LH_ASSIGN(choice.quantised,
+            ChooseImplementation(QuantisedImplementations(), backend, "the quantised product"));
+  LH_ASSIGN(choice.vector, ChooseImplementation(VectorImplementations(), backend, "vector work"));
+  return choice;
+}
+
+// One linear layer's product in prefill, with this layer's weights packed.
+struct PreparedLinear {
+  const LinearWeights* weights = nullptr;
+  const Gemm* gemm = nullptr;
+  std::byte* packed = nullptr;
+  const float* x = nullptr;
+  float* y = nullptr;
+};
+
+struct Transformer::Prefill {
+  // One Gemm per shape of weights, by the role it plays.
+  std::unique_ptr<Gemm> q, kv, o, gate_up, down;
+  std::vector<Buffer<float>> panel;  // per thread: one panel's weights de-quantised, [kPanel, widest k]
+  Buffer<std::byte> packed;          // one layer's weights
+  // [tokens rounded up to tiles, ...]
+  Buffer<float> x, normed, queries, keys, values, attended, gate, up;
+  std::vector<QueryToken> tokens;
+  std::vector<std::unique_ptr<PolicyScratch>> scratch;  // per thread, of the layer's policy
+  std::vector<Plan> plans;                              // per thread
+  const Policy* scratch_of = nullptr;
+
+  void Reserve(const ModelConfig& config, int64_t n) {
+    const int64_t rows = RoundUp(n, kTileRows);
+    x.Reserve(rows * config.embed_dim);
+    normed.Reserve(rows * config.embed_dim);
+    queries.Reserve(rows * config.n_heads * config.head_dim);
+    keys.Reserve(rows * config.n_kv_heads * config.head_dim);
+    values.Reserve(rows * config.n_kv_heads * config.head_dim);
+    attended.Reserve(rows * config.n_heads * config.head_dim);
+    gate.Reserve(rows * config.ffn_dim);
+    up.Reserve(rows * config.ffn_dim);
+  }
+};
+
+struct Transformer::Decode {
+  Buffer<float> x, normed, queries, keys, values, attended, gate, up;  // [batch, ...]
+  std::vector<QueryToken> tokens;
+  std::vector<const KvSequence*> sequences;
+  std::vector<const PolicyState*> states;
+  std::vector<QueryBlock> blocks;                       // per KV head
+  std::vector<Plan> plans;                              // per KV head
+  std::vector<std::unique_ptr<PolicyScratch>> scratch;  // per thread
+  const Policy* scratch_of = nullptr;
+
+  void Reserve(const ModelConfig& config, int64_t n) {
+    x.Reserve(n * config.embed_dim);
+    normed.Reserve(n * config.embed_dim);
+    queries.Reserve(n * config.n_heads * config.head_dim);
+    keys.Reserve(n * config.n_kv_heads * config.head_dim);
+    values.Reserve(n * config.n_kv_heads * config.head_dim);
+    attended.Reserve(n * config.n_heads * config.head_dim);
+    gate.Reserve(n * config.ffn_dim);
+    up.Reserve(n * config.ffn_dim);
+  }
+};
+
+Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
+                         std::vector<LayerAttention> attention, const KernelChoice& kernels,
+                         ComputeType compute, KvType kv_type, ThreadPool& pool)
+    : config_(config),
+      weights_(std::move(weights)),
+      attention_(std::move(attention)),
+      kernels_(kernels),
+      compute_(compute),
+      pool_(pool),
+      shape_{.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
+      kv_pool_(KvPool::Create({.n_layers = config.n_layers,
+                               .n_kv_heads = config.n_kv_heads,
+                               .head_dim = config.head_dim,
+                               .type = kv_type})),
+      executor_(*kernels.attention.table, shape_, pool.n_threads()),
+      prefill_(std::make_unique<Prefill>()),
+      decode_(std::make_unique<Decode>()) {
+  LH_CHECK(static_cast<int64_t>(attention_.size()) == config.n_layers);
+  for (std::size_t i = 0; i < attention_.size(); ++i) {
+    const Frequencies& own = attention_[i].frequencies;
+    std::shared_ptr<RotationTable> table;
+    for (std::size_t other = 0; other < i && !table; ++other) {
+      if (attention_[other].frequencies.theta == own.theta) table = rotations_[other];
+    }
+    if (!table) table = std::make_shared<RotationTable>(own, config.head_dim, config.layout, 256);
+    rotations_.push_back(std::move(table));
+    const double scale = own.amplitude * own.amplitude / std::sqrt(static_cast<double>(config.head_dim));
+    scales_.push_back(static_cast<float>(scale));
+  }
+}
+
+Transformer::~Transformer() = default;
+
+SequenceState Transformer::NewSequence() const {
+  SequenceState sequence{.kv = KvSequence(kv_pool_), .policies = {}};
+  for (const LayerAttention& layer : attention_) sequence.policies.push_back(layer.policy->NewState());
+  return sequence;
+}
+
+void Transformer::EnsureRotations(int64_t n_tokens) {
+  for (std::size_t i = 0; i < attention_.size(); ++i) {
+    const Policy& policy = *attention_[i].policy;
+    // Keys carry KeyPosition, queries stay below RotationBound; both are monotone enough to ask at the end.
+    int64_t bound = policy.RotationBound(n_tokens);
+    if (n_tokens > 0) bound = std::max(bound, policy.KeyPosition(n_tokens - 1) + 1);
+    rotations_[i]->Ensure(bound);
+  }
+}
+
+void Transformer::Embed(int32_t token, float* out) const {
+  const int64_t row_bytes = static_cast<int64_t>(*BytesOf(weights_.embedding.type, config_.embed_dim));
+  kernels_.quantised.table->dequantize(weights_.embedding.type, weights_.embedding.data + token * row_bytes,
+                                       config_.embed_dim, out);
+}
+
+Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outputs outputs,
+                            const ForwardControl& control, std::vector<float>& hidden) {
+  hidden.clear();
+  const int64_t embed = config_.embed_dim;
+  for (const BatchItem& item : items) {
+    for (const int32_t token : item.tokens) {
+      if (token < 0 || token >= config_.vocab_size) {
+        return InvalidInput(
+            fmt::format("token id {} is outside the vocabulary (0 .. {})", token, config_.vocab_size - 1));
+      }
+    }
+    EnsureRotations(item.sequence->size() + static_cast<int64_t>(item.tokens.size()));
+  }
+  const auto emit = [&](const float* x) {
+    const std::size_t at = hidden.size();
+    hidden.resize(at + static_cast<std::size_t>(embed));
+    kernels_.vector.table->rms_norm(x, weights_.output_norm.data(), config_.rms_epsilon, embed,
+                                    hidden.data() + at);
+  };
+
+  if (phase == Phase::kDecode) {
+    LH_TRY(DecodeStep(items));
+    for (std::size_t i = 0; i < items.size() && outputs != Outputs::kNone; ++i) {
+      emit(decode_->x.data() + static_cast<int64_t>(i) * embed);
+    }
+    return {};
+  }
+
+  int64_t total = 0;
+  for (const BatchItem& item : items) total += static_cast<int64_t>(item.tokens.size());
+  int64_t done = 0;
+  for (const BatchItem& item : items) {
+    const int64_t n = static_cast<int64_t>(item.tokens.size());
+    for (int64_t begin = 0; begin < n; begin += kTokenBlock) {
+      const int64_t n_here = std::min(kTokenBlock, n - begin);
+      LH_TRY(
+          PrefillBlock(*item.sequence,
+                       item.tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n_here)),
+                       control, static_cast<double>(done) / static_cast<double>(total),
+                       static_cast<double>(n_here) / static_cast<double>(total)));
+      done += n_here;
+      const bool last = begin + n_here == n;
+      if (outputs == Outputs::kAll) {
+        for (int64_t t = 0; t < n_here; ++t) emit(prefill_->x.data() + t * embed);
+      } else if (outputs == Outputs::kLast && last) {
+        emit(prefill_->x.data() + (n_here - 1) * embed);
+      }
+    }
+  }
+  return {};
+}
+
+Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_t> token_ids,
+                                 const ForwardControl& control, double done, double share) {
+  Prefill& p = *prefill_;
+  const VectorKernels& vector = *kernels_.vector.table;
+  const int64_t n = static_cast<int64_t>(token_ids.size());
+  const int64_t first = sequence.size();
+  const int64_t embed = config_.embed_dim;
+  const int64_t d = config_.head_dim;
+  const int64_t q_dim = config_.n_heads * d;
+  const int64_t kv_dim = config_.n_kv_heads * d;
+  const int64_t ffn = config_.ffn_dim;
+  const int n_threads = pool_.n_threads();
+  const CancelToken* const cancel = control.cancel;
+  const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
+
+  if (!p.q) {
+    const auto create = kernels_.gemm.table->create;
+    p.q = create(embed, q_dim, compute_, n_threads);
+    p.kv = create(embed, kv_dim, compute_, n_threads);
+    p.o = create(q_dim, embed, compute_, n_threads);
+    p.gate_up = create(embed, ffn, compute_, n_threads);
+    p.down = create(ffn, embed, compute_, n_threads);
+    p.panel.resize(static_cast<std::size_t>(n_threads));
+    for (Buffer<float>& panel : p.panel) panel.Reset(Gemm::kPanel * std::max({embed, q_dim, ffn}));
+    p.plans.resize(static_cast<std::size_t>(n_threads));
+  }
+  p.Reserve(config_, n);
+  sequence.kv.Reserve(first + n);
+
+  // ---- Parallel loops of this block
+  const auto each_row = [&](const auto& body) {
+    constexpr int64_t kRows = 32;
+    pool_.Run((n + kRows - 1) / kRows, [&](int64_t task, int) {
+      for (int64_t row = task * kRows; row < std::min(n, (task + 1) * kRows); ++row) body(row);
+    });
+  };
+  const auto prepare = [&](std::span<PreparedLinear> linears) {
+    int64_t bytes = 0;
+    for (const PreparedLinear& linear : linears)
+      bytes += linear.gemm->n_panels() * linear.gemm->panel_stride();
+    p.packed.Reserve(bytes);
+    std::byte* at = p.packed.data();
+    for (PreparedLinear& linear : linears) {
+      linear.packed = at;
+      at += linear.gemm->n_panels() * linear.gemm->panel_stride();
+      const TensorView& w = linear.weights->w;
+      const int64_t row_bytes = static_cast<int64_t>(*BytesOf(w.type, w.shape[1]));
+      pool_.Run(linear.gemm->n_panels(), [&](int64_t panel, int thread) {
+        float* const rows = p.panel[static_cast<std::size_t>(thread)].data();
+        kernels_.quantised.table->dequantize(w.type, w.data + panel * Gemm::kPanel * row_bytes,
+                                             linear.gemm->panel_width(panel) * linear.gemm->k(), rows);
+        linear.gemm->Pack(panel, rows, linear.packed + panel * linear.gemm->panel_stride(), thread);
+      });
+    }
+  };
+  const auto multiply = [&](std::span<const PreparedLinear> linears) {
+    int64_t n_panels = 0;
+    for (const PreparedLinear& linear : linears) n_panels += linear.gemm->n_panels();
+    const int64_t n_tiles = (n + kTileRows - 1) / kTileRows;
+    // Tiles innermost: the threads' neighbouring tasks share a panel of weights, which stays in cache.
+    pool_.Run(n_tiles * n_panels, [&](int64_t task, int thread) {
+      if (cancelled()) return;
+      int64_t panel = task / n_tiles;
+      const int64_t tile = task % n_tiles;
+      const PreparedLinear* linear = linears.data();
+      for (; panel >= linear->gemm->n_panels(); ++linear) panel -= linear->gemm->n_panels();
+      const int64_t row = tile * kTileRows;
+      const int64_t n_out = linear->gemm->n();
+      linear->gemm->Multiply(panel, linear->x + row * linear->gemm->k(),
+                             linear->packed + panel * linear->gemm->panel_stride(),
+                             std::min(kTileRows, n - row), linear->y + row * n_out, n_out, thread);
+    });
+    for (const PreparedLinear& linear : linears) {
+      if (linear.weights->bias.empty()) continue;
+      const int64_t n_out = linear.gemm->n();
+      each_row([&](int64_t row) { vector.add(linear.y + row * n_out, linear.weights->bias.data(), n_out); });
+    }
+  };
+
+  each_row([&](int64_t row) { Embed(token_ids[static_cast<std::size_t>(row)], p.x.data() + row * embed); });
+  p.tokens.clear();
+  for (int64_t t = 0; t < n; ++t) {
+    p.tokens.push_back({.sequence = 0,
+                        .position = first + t,
+                        .q = p.queries.data() + t * q_dim,
+                        .out = p.attended.data() + t * q_dim});
+  }
+  const KvSequence* const sequences[] = {&sequence.kv};
+
+  for (int64_t layer = 0; layer < config_.n_layers; ++layer) {
+    const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
+    const Policy& policy = *attention_[static_cast<std::size_t>(layer)].policy;
+    const RotationTable& rotations = *rotations_[static_cast<std::size_t>(layer)];
+    const float scale = scales_[static_cast<std::size_t>(layer)];
+    if (p.scratch_of != &policy) {
+      p.scratch.clear();
+      for (int thread = 0; thread < n_threads; ++thread) p.scratch.push_back(policy.NewScratch());
+      p.scratch_of = &policy;
+    }
+
+    // ---- Attention
+    each_row([&](int64_t row) {
+      vector.rms_norm(p.x.data() + row * embed, weights.attention_norm.data(), config_.rms_epsilon, embed,
+                      p.normed.data() + row * embed);
+    });
+    PreparedLinear qkv[] = {
+        {.weights = &weights.q, .gemm = p.q.get(), .x = p.normed.data(), .y = p.queries.data()},
+        {.weights = &weights.k, .gemm = p.kv.get(), .x = p.normed.data(), .y = p.keys.data()},
+        {.weights = &weights.v, .gemm = p.kv.get(), .x = p.normed.data(), .y = p.values.data()},
+    };
+    prepare(qkv);
+    multiply(qkv);
+    if (cancelled()) return tl::unexpected<Error>(Cancelled());
+    each_row([&](int64_t row) {
+      const int64_t position = policy.KeyPosition(first + row);
+      for (int64_t head = 0; head < config_.n_kv_heads; ++head) {
+        float* const key = p.keys.data() + row * kv_dim + head * d;
+        vector.rotate(key, position, rotations, key);
+      }
+    });
+    pool_.Run(config_.n_kv_heads, [&](int64_t head, int) {
+      sequence.kv.Write(layer, head, first, n, p.keys.data() + head * d, kv_dim, p.values.data() + head * d,
+                        kv_dim);
+    });
+    PolicyState& state = *sequence.policies[static_cast<std::size_t>(layer)];
+    policy.Extend({.layer = layer,
+                   .sequence = &sequence.kv,
+                   .token_begin = first,
+                   .n_tokens = n,
+                   .q = p.queries.data(),
+                   .executor = &executor_,
+                   .rotations = &rotations,
+                   .scale = scale,
+                   .pool = &pool_,
+                   .cancel = cancel},
+                  state);
+    const PolicyState* const states[] = {&state};
+    // Small enough that every thread has some, at most what a cache holds. Late blocks see more keys: first.
+    const int64_t block = std::clamp<int64_t>(RoundUp(n / (2 * n_threads), 32), 32, kQueryBlock);
+    const int64_t n_blocks = (n + block - 1) / block;
+    pool_.Run(n_blocks * config_.n_kv_heads, [&](int64_t task, int thread) {
+      if (cancelled()) return;
+      const int64_t begin = (n_blocks - 1 - task / config_.n_kv_heads) * block;
+      const QueryBlock queries{
+          .layer = layer,
+          .kv_head = task % config_.n_kv_heads,
+          .tokens = std::span(p.tokens).subspan(static_cast<std::size_t>(begin),
+                                                static_cast<std::size_t>(std::min(block, n - begin))),
+          .sequences = sequences};
+      Plan& plan = p.plans[static_cast<std::size_t>(thread)];
+      policy.BuildPlan(queries, Phase::kPrefill, states, *kernels_.attention.table,
+                       *p.scratch[static_cast<std::size_t>(thread)], plan);
+      executor_.RunBlock(queries, plan, rotations, scale, thread, cancel);
+    });
+    PreparedLinear o[] = {
+        {.weights = &weights.o, .gemm = p.o.get(), .x = p.attended.data(), .y = p.normed.data()}};
+    prepare(o);
+    multiply(o);
+
+    // ---- Feed-forward
+    each_row([&](int64_t row) {
+      float* const x = p.x.data() + row * embed;
+      float* const normed = p.normed.data() + row * embed;
+      vector.add(x, normed, embed);
+      vector.rms_norm(x, weights.ffn_norm.data(), config_.rms_epsilon, embed, normed);
+    });
+    PreparedLinear gate_up[] = {
+        {.weights = &weights.gate, .gemm = p.gate_up.get(), .x = p.normed.data(), .y = p.gate.data()},
+        {.weights = &weights.up, .gemm = p.gate_up.get(), .x = p.normed.data(), .y = p.up.data()},
+    };
+    prepare(gate_up);
+    multiply(gate_up);
+    each_row([&](int64_t row) { vector.silu_mul(p.gate.data() + row * ffn, p.up.data() + row * ffn, ffn); });
+    PreparedLinear down[] = {
+        {.weights = &weights.down, .gemm = p.down.get(), .x = p.gate.data(), .y = p.normed.data()}};
+    prepare(down);
+    multiply(down);
+    each_row(
+        [&](int64_t row) { vector.add(p.x.data() + row * embed, p.normed.data() + row * embed, embed); });
+
+    if (cancelled()) return tl::unexpected<Error>(Cancelled());
+    if (control.progress) {
+      control.progress(done + share * static_cast<double>(layer + 1) / static_cast<double>(config_.n_layers));
+    }
+  }
+  sequence.kv.Commit(first + n);
+  return {};
+}
+
+Status Transformer::DecodeStep(std::span<const BatchItem> items) {
+  Decode& s = *decode_;
+  const VectorKernels& vector = *kernels_.vector.table;
+  const int64_t n = static_cast<int64_t>(items.size());
+  const int64_t embed = config_.embed_dim;
+  const int64_t d = config_.head_dim;
+  const int64_t q_dim = config_.n_heads * d;
+  const int64_t kv_dim = config_.n_kv_heads * d;
+  const int64_t ffn = config_.ffn_dim;
+  s.Reserve(config_, n);
+  s.tokens.clear();
+  s.sequences.clear();
+  for (int64_t i = 0; i < n; ++i) {
+    const BatchItem& item = items[static_cast<std::size_t>(i)];
+    LH_CHECK(item.tokens.size() == 1);
+    item.sequence->kv.Reserve(item.sequence->size() + 1);
+    Embed(item.tokens[0], s.x.data() + i * embed);
+    s.tokens.push_back({.sequence = static_cast<int32_t>(i),
+                        .position = item.sequence->size(),
+                        .q = s.queries.data() + i * q_dim,
+                        .out = s.attended.data() + i * q_dim});
+    s.sequences.push_back(&item.sequence->kv);
+  }
+  s.plans.resize(static_cast<std::size_t>(config_.n_kv_heads));
+
+  struct Product {
+    const LinearWeights* weights;
+    const float* x;
+    float* y;
+  };
+  // Rows of all matrices in one loop; every row of weights is read once and meets all tokens of the batch.
+  const auto multiply = [&](std::span<const Product> products) {
+    int64_t n_tasks = 0;
+    for (const Product& product : products) n_tasks += (product.weights->n_out() + kGemvRows - 1) / kGemvRows;
+    pool_.Run(n_tasks, [&](int64_t task, int) {
+      const Product* product = products.data();
+      for (;; ++product) {
+        const int64_t own = (product->weights->n_out() + kGemvRows - 1) / kGemvRows;
+        if (task < own) break;
+        task -= own;
+      }
+      const TensorView& w = product->weights->w;
+      const int64_t n_out = product->weights->n_out();
+      const int64_t begin = task * kGemvRows;
+      const int64_t end = std::min(n_out, begin + kGemvRows);
+      for (int64_t i = 0; i < n; ++i) {
+        float* const y = product->y + i * n_out + begin;
+        kernels_.quantised.table->gemv(w.type, w.data, begin, end, w.shape[1], product->x + i * w.shape[1],
+                                       y);
+        if (!product->weights->bias.empty())
+          vector.add(y, product->weights->bias.data() + begin, end - begin);
+      }
+    });
+  };
+
+  for (int64_t layer = 0; layer < config_.n_layers; ++layer) {
+    const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
+    const Policy& policy = *attention_[static_cast<std::size_t>(layer)].policy;
+    const RotationTable& rotations = *rotations_[static_cast<std::size_t>(layer)];
+    const float scale = scales_[static_cast<std::size_t>(layer)];
+    if (s.scratch_of != &policy) {
+      s.scratch.clear();
+      for (int thread = 0; thread < pool_.n_threads(); ++thread) s.scratch.push_back(policy.NewScratch());
+      s.scratch_of = &policy;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      vector.rms_norm(s.x.data() + i * embed, weights.attention_norm.data(), config_.rms_epsilon, embed,
+                      s.normed.data() + i * embed);
+    }
+    const Product qkv[] = {{&weights.q, s.normed.data(), s.queries.data()},
+                           {&weights.k, s.normed.data(), s.keys.data()},
+                           {&weights.v, s.normed.data(), s.values.data()}};
+    multiply(qkv);
+    s.states.clear();
+    for (int64_t i = 0; i < n; ++i) {
+      SequenceState& sequence = *items[static_cast<std::size_t>(i)].sequence;
+      const int64_t position = sequence.size();
+      for (int64_t head = 0; head < config_.n_kv_heads; ++head) {
+        float* const key = s.keys.data() + i * kv_dim + head * d;
+        vector.rotate(key, policy.KeyPosition(position), rotations, key);
+        sequence.kv.Write(layer, head, position, 1, key, kv_dim, s.values.data() + i * kv_dim + head * d,
+                          kv_dim);
+      }
+      PolicyState& state = *sequence.policies[static_cast<std::size_t>(layer)];
+      policy.Extend({.layer = layer,
+                     .sequence = &sequence.kv,
+                     .token_begin = position,
+                     .n_tokens = 1,
+                     .q = s.queries.data() + i * q_dim,
+                     .executor = &executor_,
+                     .rotations = &rotations,
+                     .scale = scale,
+                     .pool = &pool_,
+                     .cancel = nullptr},
+                    state);
+      s.states.push_back(&state);
+    }
+    s.blocks.clear();
+    for (int64_t head = 0; head < config_.n_kv_heads; ++head) {
+      s.blocks.push_back({.layer = layer, .kv_head = head, .tokens = s.tokens, .sequences = s.sequences});
+    }
+    pool_.Run(config_.n_kv_heads, [&](int64_t head, int thread) {
+      policy.BuildPlan(s.blocks[static_cast<std::size_t>(head)], Phase::kDecode, s.states,
+                       *kernels_.attention.table, *s.scratch[static_cast<std::size_t>(thread)],
+                       s.plans[static_cast<std::size_t>(head)]);
+    });
+    executor_.RunFew(s.blocks, s.plans, rotations, scale, pool_);
+    const Product o[] = {{&weights.o, s.attended.data(), s.normed.data()}};
+    multiply(o);
+    for (int64_t i = 0; i < n; ++i) {
+      float* const x = s.x.data() + i * embed;
+      float* const normed = s.normed.data() + i * embed;
+      vector.add(x, normed, embed);
+      vector.rms_norm(x, weights.ffn_norm.data(), config_.rms_epsilon, embed, normed);
+    }
+    const Product gate_up[] = {{&weights.gate, s.normed.data(), s.gate.data()},
+                               {&weights.up, s.normed.data(), s.up.data()}};
+    multiply(gate_up);
+    vector.silu_mul(s.gate.data(), s.up.data(), n * ffn);
+    const Product down[] = {{&weights.down, s.gate.data(), s.normed.data()}};
+    multiply(down);
+    vector.add(s.x.data(), s.normed.data(), n * embed);
+  }
+  for (const BatchItem& item : items) item.sequence->kv.Commit(item.sequence->size() + 1);
+  return {};
+}
+
+void Transformer::Logits(std::span<const float> hidden, std::span<float> logits) {
+  const TensorView& w = weights_.output;
+  const int64_t n_rows = static_cast<int64_t>(hidden.size()) / config_.embed_dim;
+  LH_CHECK(static_cast<int64_t>(logits.size()) == n_rows * config_.vocab_size);
+  pool_.Run((config_.vocab_size + kLogitRows - 1) / kLogitRows, [&](int64_t task, int) {
+    const int64_t begin = task * kLogitRows;
+    const int64_t end = std::min(config_.vocab_size, begin + kLogitRows);
+    for (int64_t row = 0; row < n_rows; ++row) {
+      kernels_.quantised.table->gemv(w.type, w.data, begin, end, config_.embed_dim,
+                                     hidden.data() + row * config_.embed_dim,
+                                     logits.data() + row * config_.vocab_size + begin);
+    }
+  });
+}
+
+uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
+  const int64_t n = RoundUp(std::min(n_tokens, kTokenBlock), kTileRows);
+  const int64_t q_dim = config_.n_heads * config_.head_dim;
+  const int64_t kv_dim = config_.n_kv_heads * config_.head_dim;
+  const int64_t rows = 2 * config_.embed_dim + 2 * q_dim + 2 * kv_dim + 2 * config_.ffn_dim;
+  const int64_t widest =
+      std::max((q_dim + 2 * kv_dim) * config_.embed_dim, 2 * config_.ffn_dim * config_.embed_dim);
+  return sizeof(float) * static_cast<uint64_t>(n * rows + widest);
+}
+
+}  // namespace longheads

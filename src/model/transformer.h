@@ -1,0 +1,102 @@
+// The forward pass: one for prefill and decode, for every family. Which method attends is data too.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "attention/executor.h"
+#include "attention/registry.h"
+#include "base/cancel.h"
+#include "base/thread_pool.h"
+#include "kernels/gemm.h"
+#include "kernels/quantised.h"
+#include "kernels/vector_ops.h"
+#include "model/config.h"
+#include "model/sequence_state.h"
+#include "model/weights.h"
+
+namespace longheads {
+
+// The chosen implementation of every operation.
+struct KernelChoice {
+  Implementation<AttentionKernels> attention;
+  Implementation<GemmKernels> gemm;
+  Implementation<QuantisedKernels> quantised;
+  Implementation<VectorKernels> vector;
+};
+
+// `backend` is "auto" or a name of kBackends.
+Result<KernelChoice> ChooseKernels(std::string_view backend);
+
+// One sequence's share of a batch: new tokens that follow those its state holds.
+struct BatchItem {
+  SequenceState* sequence;
+  std::span<const int32_t> tokens;  // prefill: any number; decode: one
+};
+
+enum class Outputs : uint8_t { kNone, kLast, kAll };
+
+struct ForwardControl {
+  const CancelToken* cancel = nullptr;
+  // Called after each layer of each token block with the share of the work that is done, 0 .. 1.
+  std::function<void(double)> progress;
+};
+
+class Transformer {
+ public:
+  // The weights' file must outlive the transformer.
+  Transformer(const ModelConfig& config, ModelWeights weights, std::vector<LayerAttention> attention,
+              const KernelChoice& kernels, ComputeType compute, KvType kv_type, ThreadPool& pool);
+  ~Transformer();
+
+  const ModelConfig& config() const { return config_; }
+  const std::vector<LayerAttention>& attention() const { return attention_; }
+  const std::shared_ptr<KvPool>& kv_pool() const { return kv_pool_; }
+
+  SequenceState NewSequence() const;
+
+  // Appends each item's tokens to its sequence and gives the final hidden states, normalised: for kLast one
+  // row [embed_dim] per item, for kAll one per token, item after item. Prefill goes through GEMM on float32
+  // or bfloat16, decode (one token per item) through quantised matrix-vector products in float32. On an
+  // error, and on what is thrown, sequences may hold part of the tokens: truncate them to what they held.
+  Status Forward(std::span<const BatchItem> items, Phase phase, Outputs outputs,
+                 const ForwardControl& control, std::vector<float>& hidden);
+
+  // logits [n_rows, vocab_size] of hidden [n_rows, embed_dim].
+  void Logits(std::span<const float> hidden, std::span<float> logits);
+
+  // Bytes of working memory that a prefill of n tokens takes beside weights and cache.
+  uint64_t WorkingBytes(int64_t n_tokens) const;
+
+  // Tokens that go through a layer together: each weight is de-quantised once per so many.
+  static constexpr int64_t kTokenBlock = 2048;
+
+ private:
+  struct Prefill;
+  struct Decode;
+
+  Status PrefillBlock(SequenceState& sequence, std::span<const int32_t> tokens, const ForwardControl& control,
+                      double done, double share);
+  Status DecodeStep(std::span<const BatchItem> items);
+  void Embed(int32_t token, float* out) const;
+  void EnsureRotations(int64_t n_tokens);
+
+  ModelConfig config_;
+  ModelWeights weights_;
+  std::vector<LayerAttention> attention_;
+  KernelChoice kernels_;
+  ComputeType compute_;
+  ThreadPool& pool_;
+  HeadShape shape_;
+  std::shared_ptr<KvPool> kv_pool_;
+  std::vector<std::shared_ptr<RotationTable>> rotations_;  // per layer; layers of equal frequencies share
+  std::vector<float> scales_;                              // per layer: logit scale
+  AttentionExecutor executor_;
+  std::unique_ptr<Prefill> prefill_;
+  std::unique_ptr<Decode> decode_;
+};
+
+}  // namespace longheads

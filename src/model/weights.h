@@ -1,0 +1,47 @@
+// A model's weights as views into its file, shapes checked against the configuration.
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "formats/gguf.h"
+#include "model/config.h"
+#include "tensor/tensor.h"
+
+namespace longheads {
+
+// y = W x + bias
+struct LinearWeights {
+  TensorView w;             // [n_out, n_in]
+  std::vector<float> bias;  // empty, or [n_out]
+
+  int64_t n_out() const { return w.shape[0]; }
+  int64_t n_in() const { return w.shape[1]; }
+};
+
+struct LayerWeights {
+  std::vector<float> attention_norm;  // [embed_dim]
+  LinearWeights q;                    // [n_heads * head_dim, embed_dim]
+  LinearWeights k;                    // [n_kv_heads * head_dim, embed_dim]
+  LinearWeights v;                    // [n_kv_heads * head_dim, embed_dim]
+  LinearWeights o;                    // [embed_dim, n_heads * head_dim]
+  std::vector<float> ffn_norm;        // [embed_dim]
+  LinearWeights gate;                 // [ffn_dim, embed_dim]
+  LinearWeights up;                   // [ffn_dim, embed_dim]
+  LinearWeights down;                 // [embed_dim, ffn_dim]
+};
+
+struct ModelWeights {
+  TensorView embedding;            // [vocab_size, embed_dim]
+  std::vector<float> output_norm;  // [embed_dim]
+  TensorView output;               // [vocab_size, embed_dim]; the embedding itself where they are tied
+  std::vector<LayerWeights> layers;
+};
+
+// A missing tensor, or one of the wrong shape, is an error that names it. The file must outlive the weights.
+Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelConfig& config);
+
+// Bytes that one decode step reads: every weight once, without the embedding table where it is not tied.
+uint64_t DecodeBytes(const ModelWeights& weights);
+
+}  // namespace longheads
