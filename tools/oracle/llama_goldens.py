@@ -195,7 +195,7 @@ def write_default(out, path):
     exact_logsumexp = (highest + np.log(np.exp(exact - highest).sum(axis=1, keepdims=True)))[:, 0]
     subset = np.array(chosen, dtype=np.int32)
     np.save(out / "default.subset.npy", subset)
-    np.save(out / "default.logits.npy", logits[positions][:, subset])
+    np.save(out / "default.logits.npy", np.ascontiguousarray(logits[positions][:, subset]))
     np.save(out / "default.argmax.npy", logits.argmax(axis=1).astype(np.int32))
     np.save(out / "default.logsumexp.npy", logsumexp.astype(np.float32))
     np.save(out / "default.gaps.npy", top_gaps(logits))
