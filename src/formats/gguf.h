@@ -18,7 +18,8 @@
 
 namespace longheads {
 
-// A metadata value. Integers of every width widen to int64_t or uint64_t; arrays keep one element type.
+// A metadata value. Integers of every width widen to int64_t or uint64_t, floats to double; arrays keep one
+// element type, and an array of bools is one of uint64_t (0 or 1).
 using GgufValue = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<int64_t>,
                                std::vector<uint64_t>, std::vector<double>, std::vector<std::string>>;
 
@@ -26,7 +27,8 @@ class GgufFile {
  public:
   // Maps the file and reads its header. The message names the file and what is wrong.
   static Result<GgufFile> Open(const std::string& path);
-  // The same over bytes that the caller keeps alive; `name` stands for the path in messages.
+  // The same over bytes that the caller keeps alive; `name` stands for the path in messages. A tensor's data
+  // is aligned (general.alignment, 32 by default) relative to the first byte.
   static Result<GgufFile> Parse(std::span<const std::byte> bytes, std::string name);
 
   GgufFile(GgufFile&&) noexcept;
