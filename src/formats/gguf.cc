@@ -16,6 +16,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are read as they lie in the file");
 
+constexpr std::string_view kMagic = "GGUF";
 // The format's own limit for keys.
 constexpr uint64_t kMaxKeyBytes = 65535;
 // The format says 64; some writers go past it.
@@ -161,7 +162,8 @@ struct StringHash {
 template <typename T>
 using ByName = std::unordered_map<std::string, T, StringHash, std::equal_to<>>;
 
-// Walks the header from front to back. `where_` names what is being read, for messages.
+// Walks the header from front to back, beginning after the magic number. `where_` names what is being read,
+// for messages.
 class HeaderReader {
  public:
   HeaderReader(std::span<const std::byte> bytes, const std::string& name) : bytes_(bytes), name_(name) {}
@@ -334,7 +336,7 @@ class HeaderReader {
 
   std::span<const std::byte> bytes_;
   const std::string& name_;
-  uint64_t position_ = 0;
+  uint64_t position_ = kMagic.size();
   std::string where_ = "the header";
 };
 
@@ -365,7 +367,6 @@ Status CheckVersion(uint32_t version, const std::string& name) {
 }
 
 Status CheckMagic(std::span<const std::byte> bytes, const std::string& name) {
-  constexpr std::string_view kMagic = "GGUF";
   constexpr std::size_t kHeadBytes = 64;
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()),
                               std::min(bytes.size(), kHeadBytes));
@@ -490,7 +491,6 @@ struct GgufFile::Impl {
 Status GgufFile::Impl::Parse() {
   LH_TRY(CheckMagic(bytes, name));
   HeaderReader reader(bytes, name);
-  LH_TRY(reader.Read<uint32_t>());  // the magic number
   LH_ASSIGN(version, reader.Read<uint32_t>());
   LH_TRY(CheckVersion(version, name));
   LH_ASSIGN(const uint64_t n_tensors, reader.Read<uint64_t>());

@@ -1,7 +1,10 @@
 // Damaged and hostile GGUF files: a sentence for each, never a crash.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <random>
 
 #include "formats/gguf.h"
@@ -90,10 +93,18 @@ TEST(DamagedGguf, MayNotHoldAStringAboveTheLimit) {
 }
 
 TEST(DamagedGguf, IsNamedByItsPathWhenOpened) {
-  const std::string path = testing::TempDir() + "no such model.gguf";
-  const Result<GgufFile> file = GgufFile::Open(path);
-  ASSERT_FALSE(file);
-  EXPECT_EQ(file.error().message, path + ": there is no such file; check the path");
+  const std::string path = fmt::format("{}longheads_damaged_{}", testing::TempDir(), getpid());
+  const Result<GgufFile> missing = GgufFile::Open(path);
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().message, path + ": there is no such file; check the path");
+
+  GgufBuilder builder;
+  builder.version = 1;
+  ASSERT_TRUE(builder.Write(path));
+  const Result<GgufFile> old = GgufFile::Open(path);
+  std::remove(path.c_str());
+  ASSERT_FALSE(old);
+  EXPECT_TRUE(old.error().message.starts_with(path + ": GGUF version 1")) << old.error().message;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -50,7 +51,10 @@ class Tokenizer {
   static Result<std::unique_ptr<const Tokenizer>> Create(Vocabulary vocabulary);
   virtual ~Tokenizer() = default;
 
-  // Invalid UTF-8 becomes U+FFFD (one per maximal ill-formed part, as Unicode recommends).
+  // Invalid UTF-8 becomes U+FFFD (one per maximal ill-formed part, as Unicode recommends). Nothing else of
+  // the text is changed: in particular there is no Unicode normalisation, so decoding gives the text back.
+  // (Qwen2's tokenizer on Hugging Face composes to NFC first; a caller who wants its ids for decomposed text
+  // composes it.) Safe to call from several threads.
   virtual Result<std::vector<TokenId>> Encode(std::string_view text, EncodeOptions options) const = 0;
 
   // The bytes one token stands for; control tokens give nothing unless `special`. An SPM token's leading
@@ -59,13 +63,19 @@ class Tokenizer {
 
   // The text of a sequence: the tokens' bytes, with ill-formed UTF-8 made U+FFFD, and (SPM) without the space
   // that encoding put in front.
-  virtual std::string Decode(std::span<const TokenId> ids, bool special) const = 0;
+  std::string Decode(std::span<const TokenId> ids, bool special) const;
+
+  // How many bytes of `text` no token stands for. Encode leaves them out (BPE, as Hugging Face does) or makes
+  // them the unknown token (SPM), so a caller that must not lose text asks first. Small vocabularies lack a
+  // few bytes: SmolLM2's has none for six control characters and for planes 4 to 11, all unassigned.
+  virtual size_t BytesWithoutToken(std::string_view text) const = 0;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   bool IsEndOfGeneration(TokenId id) const;
 
  protected:
   explicit Tokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
+  TokenType Type(TokenId id) const;  // of an id inside the vocabulary
   Vocabulary vocabulary_;
 };
 

@@ -165,6 +165,8 @@ void AddBadKeys(CaseList& list) {
                "the name of metadata key 0 claims a string of 1152921504606846976 bytes, but");
   list.Refused("key-unprintable", GgufBuilder().SetRaw("a\x1b[31m\x7f", 77, {}).Build(),
                "metadata key 'a\\x1b[31m\\x7f' has value type 77");
+  list.Refused("key-cut-in-message", GgufBuilder().SetRaw(std::string(81, 'k'), 77, {}).Build(),
+               std::string(80, 'k') + "...' has value type 77");
   value("value-type", 13, Raw(uint64_t{0}), "has value type 13, which GGUF does not define");
   value("bool-2", kBoolType, Raw(uint8_t{2}), "has 2 for a bool");
   value("string-huge", kStringType, Raw(kHuge),
@@ -184,6 +186,24 @@ void AddBadKeys(CaseList& list) {
   value("bools-cut", kArrayType, Raw(kBoolType, uint64_t{2}, uint8_t{1}), "claims an array of 2 elements");
   list.Refused("value-cut", GgufBuilder().SetRaw("k", kInt32Type, Raw(uint16_t{1})).Build(),
                "ends inside metadata key 'k'");
+}
+
+// Values and arrays of every type whose bytes are missing, and a small file cut off at every byte.
+void AddCutFiles(CaseList& list) {
+  for (uint32_t type = 0; type <= static_cast<uint32_t>(GgufType::kFloat64); ++type) {
+    list.Refused(fmt::format("scalar-{}-cut", type), GgufBuilder().SetRaw("k", type, {}).Build(),
+                 "ends inside metadata key 'k'");
+    if (type == kArrayType) continue;
+    list.Refused(fmt::format("array-{}-cut", type),
+                 GgufBuilder().SetRaw("k", kArrayType, Raw(type, uint64_t{3})).Build(),
+                 "metadata key 'k' claims an array of 3 elements");
+  }
+  const Bytes whole =
+      GgufBuilder().Set("k", std::vector<int32_t>{1}).Tensor("t", DType::kF32, {1, 1}, Filled(4, 1)).Build();
+  for (std::size_t size = 1; size < whole.size(); ++size) {
+    list.Refused(fmt::format("cut-at-{}", size),
+                 Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)), "cut off");
+  }
 }
 
 void AddBadTensors(CaseList& list) {
@@ -296,6 +316,7 @@ std::vector<GgufCase> GgufCases() {
   AddOtherFormats(list);
   AddBadHeaders(list);
   AddBadKeys(list);
+  AddCutFiles(list);
   AddBadTensors(list);
   return list.Take();
 }
@@ -324,7 +345,10 @@ uint64_t WalkGguf(const GgufFile& file) {
     const std::span data(view.data, *BytesOf(view.type, view.elements()));
     for (const std::byte byte : data) sum = sum * 31 + static_cast<uint64_t>(byte);
   }
-  return sum + (file.Find("no such key") == nullptr) + (file.FindTensor("no such tensor") == nullptr);
+  constexpr std::string_view kNoKey = "no such key";
+  sum +=
+      file.Find(kNoKey) == nullptr && !file.GetInt(kNoKey) && !file.GetFloat(kNoKey) && !file.GetInts(kNoKey);
+  return sum + (file.FindTensor("no such tensor") == nullptr);
 }
 
 }  // namespace longheads

@@ -1,0 +1,181 @@
+"""Writes tests/golden/tokenizer/: small vocabularies trained here, and the ids that Hugging Face's `tokenizers`
+and sentencepiece give for the texts of tokenizer_texts.py.
+
+    python tokenizer_goldens.py [--model MODEL.gguf] [--only smollm2|bpe|spm]
+
+The default model's goldens (smollm2.jsonl) are made from the vocabulary and merges its GGUF holds. Packages are
+pinned in requirements-tokenizer.txt.
+
+A golden is one JSON object per line: the text as `text`, `hex` (bytes, ill-formed UTF-8) or `repeat` ([text,
+times]); `special` where special tokens are parsed; and either `ids` or, for long texts, `n` and `fnv` (64-bit
+FNV-1a over the ids as little-endian 32-bit integers). In bpe.jsonl these fields are grouped by the pre-tokenizers
+(names joined by spaces) that give them.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import tokenizer_texts
+from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
+
+OUT = Path(__file__).resolve().parents[2] / "tests" / "golden" / "tokenizer"
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+MAX_LISTED_IDS = 64
+
+LLAMA_3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN_2 = LLAMA_3.replace("{1,3}", "")
+
+
+def isolate(regex):
+    return pre_tokenizers.Split(Regex(regex), behavior="isolated")
+
+
+def byte_level(use_regex):
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+
+
+PRE_TOKENIZERS = {
+    "smollm": [pre_tokenizers.Digits(individual_digits=True), byte_level(True)],
+    "llama-bpe": [isolate(LLAMA_3), byte_level(False)],
+    "qwen2": [isolate(QWEN_2), byte_level(False)],
+    "gpt-2": [byte_level(True)],
+    # llama.cpp's four expressions in turn; ByteLevel's own expression is the second.
+    "default": [isolate(r"[\p{P}\$\+<=>\^~\|]+"),
+                isolate(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+                isolate(r"\p{N}+"), isolate("[0-9][0-9][0-9]"), byte_level(False)],
+}
+
+
+def hugging_face_bpe(pre, tokens, types, merges, parse_special):
+    vocab = {t: i for i, t in enumerate(tokens) if types[i] == NORMAL}
+    tokenizer = Tokenizer(models.BPE(vocab, [tuple(m.split(" ")) for m in merges], ignore_merges=pre == "llama-bpe"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(PRE_TOKENIZERS[pre])
+    # Added tokens take the next free ids; ours keep theirs through this table.
+    ids = dict(enumerate(range(len(tokens))))
+    for i, text in enumerate(tokens):
+        if types[i] == USER_DEFINED or (types[i] == CONTROL and parse_special):
+            tokenizer.add_tokens([AddedToken(text, normalized=False, special=types[i] == CONTROL)])
+            ids[tokenizer.token_to_id(text)] = i
+    return lambda text: [ids[i] for i in tokenizer.encode(text, add_special_tokens=False).ids]
+
+
+def fnv(ids):
+    h = 0xCBF29CE484222325
+    for i in ids:
+        for b in i.to_bytes(4, "little"):
+            h = (h ^ b) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{h:016x}"
+
+
+def answer(ids):
+    return {"ids": ids} if len(ids) <= MAX_LISTED_IDS else {"n": len(ids), "fnv": fnv(ids)}
+
+
+def cases(seed, n_random, special):
+    """Yields (the golden's first fields, the text)."""
+    texts, runs, ill_formed = tokenizer_texts.texts(seed, n_random, special)
+    for text in texts:
+        yield {"text": text}, text
+    for text, times in runs:
+        yield {"repeat": [text, times]}, text * times
+    for text in ill_formed:
+        yield {"hex": text.hex()}, text.decode("utf-8", "replace")
+
+
+def write_lines(name, rows):
+    path = OUT / name
+    with open(path, "w", encoding="utf-8", newline="\n") as f:
+        for row in rows:
+            f.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
+    print(f"{path.name}: {len(rows)} lines, {path.stat().st_size} bytes")
+
+
+def write_vocabulary(name, vocabulary):
+    """One token, merge or score per line, so that a difference can be read."""
+    fields = []
+    for key, value in vocabulary.items():
+        if isinstance(value, list):
+            text = "[\n" + ",\n".join(json.dumps(v, ensure_ascii=False) for v in value) + "]"
+            if value and isinstance(value[0], int):
+                text = json.dumps(value, separators=(",", ":"))
+        else:
+            text = json.dumps(value, ensure_ascii=False)
+        fields.append(f"{json.dumps(key)}: {text}")
+    (OUT / name).write_text("{\n" + ",\n".join(fields) + "}\n", encoding="utf-8")
+    print(f"{name}: {(OUT / name).stat().st_size} bytes")
+
+
+def smollm2(model):
+    from gguf import GGUFReader
+    reader = GGUFReader(model)
+    field = lambda key: reader.fields["tokenizer.ggml." + key].contents()
+    assert field("model") == "gpt2" and field("pre") == "smollm"
+    tokens, types, merges = field("tokens"), [int(t) for t in field("token_type")], field("merges")
+    plain = hugging_face_bpe("smollm", tokens, types, merges, False)
+    parsed = hugging_face_bpe("smollm", tokens, types, merges, True)
+    special = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<file_sep>"]
+    rows = []
+    for head, text in cases(1, 1300, special):
+        ids, special_ids = plain(text), parsed(text)
+        rows.append({**head, **answer(ids)})
+        if special_ids != ids:
+            rows.append({**head, "special": True, **answer(special_ids)})
+    write_lines("smollm2.jsonl", rows)
+
+
+def bpe():
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.Sequence([isolate(LLAMA_3), byte_level(False)])
+    trained.train_from_iterator(tokenizer_texts.training_corpus(), trainers.BpeTrainer(
+        vocab_size=1000, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))
+    state = json.loads(trained.to_str())["model"]
+    merges = [" ".join(m) for m in state["merges"]]
+    tokens = [t for t, _ in sorted(state["vocab"].items(), key=lambda item: item[1])]
+    # Words without merges, which only a tokenizer that ignores merges finds; then special tokens, some of which
+    # begin others.
+    tokens += [byte_level(False).pre_tokenize_str(word)[0][0] for word in (" remember", "123", " foxes", "Łódź")]
+    tokens = list(dict.fromkeys(tokens))
+    types = [NORMAL] * len(tokens)
+    control = ["<|endoftext|>", "<|im_start|>", "<|im_start|>>", "<|im_end|>", "<|im"]
+    user_defined = ["<tool>", "<tool>>", "::"]
+    tokens += control + user_defined
+    types += [CONTROL] * len(control) + [USER_DEFINED] * len(user_defined)
+    write_vocabulary("bpe.json", {
+        "model": "bpe", "bos": tokens.index("<|im_start|>"), "eos": tokens.index("<|im_end|>"), "tokens": tokens,
+        "types": types, "merges": merges})
+    encoders = {(pre, special): hugging_face_bpe(pre, tokens, types, merges, special)
+                for pre in PRE_TOKENIZERS for special in (False, True)}
+    rows = []
+    for head, text in cases(2, 150, control + user_defined):
+        rows_of_text = []
+        for special in (False, True):
+            groups = {}
+            for pre in PRE_TOKENIZERS:
+                groups.setdefault(json.dumps(answer(encoders[pre, special](text))), []).append(pre)
+            row = {**head, **({"special": True} if special else {})}
+            row.update({" ".join(pres): json.loads(a) for a, pres in groups.items()})
+            rows_of_text.append(row)
+        rows.append(rows_of_text[0])
+        if {k: v for k, v in rows_of_text[1].items() if k != "special"} != rows_of_text[0]:
+            rows.append(rows_of_text[1])
+    write_lines("bpe.jsonl", rows)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    cache = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+    parser.add_argument("--model", default=f"{cache}/longheads/SmolLM2-135M-Instruct.Q4_1.gguf")
+    parser.add_argument("--only", choices=["smollm2", "bpe", "spm"])
+    args = parser.parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
+    if args.only in (None, "smollm2"):
+        smollm2(args.model)
+    if args.only in (None, "bpe"):
+        bpe()
+
+
+if __name__ == "__main__":
+    main()
