@@ -6,6 +6,7 @@
 //
 // Compile with -ffp-contract=off: a fused scale * q + min is not the value that ggml defines.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -36,13 +37,11 @@ using VI = hn::Vec<hn::RebindToSigned<F>>;
 
 // Every Block type below has kBlock elements in kBytes bytes, kGroups groups of kGroup elements that share a
 // scale (and a minimum, where kHasMin), and, after Decode(bytes of the block):
-//   Unpack(g, part, values)  of the group's kVectors vectors of integers those that lie in the same bytes, as
-//                            floats: values[i] is vector part + i * kParts, for i below kVectors / kParts.
-//                            Integers are kBias too large, and in the second half of the group kSecondHalf
-//                            times that.
-//   Scale(g), Min(g)         in every lane
-//   Add(g, products, x_sum, sum)  sum + Scale(g) * products + Min(g) * x_sum, where x_sum is zero in even
-//   lanes
+//   Ordered(g, v)       vector v of group g's integers plus kBias, in the order of the elements
+//   Lanes(g, v)         the same integers as gemv wants them: where and how large they are is the type's
+//   affair Arrange(x, to)      static: x [kGroup] for the lanes of Lanes(), divided by what those are too
+//   large Scale(g), Min(g)    in every lane Add(g, products, x_sum, sum)  sum + Scale(g) * products + Min(g)
+//   * x_sum; x_sum is zero in even lanes
 
 // Four consecutive float16 at p, widened; all eight bytes must be readable.
 HWY_INLINE hn::Vec<hn::Full128<float>> WidenFourHalves(const uint8_t* p) {
@@ -85,57 +84,92 @@ struct Block32 {
   }
 };
 
-// The two halves of a block of 32 are the low and the high nibbles of 16 bytes. The high ones are left in
-// their place, sixteen times too large: a mask is cheaper than a shift.
-constexpr int kHighNibble = 16;
-
-constexpr int kNibbleParts = 16 / kLanes;
-
-HWY_INLINE void UnpackNibbles(const uint8_t* packed, int part, VF* values) {
-  const hn::RebindToSigned<F> di;
-  const VI both = LoadUnsigned(packed + part * kLanes);
-  values[0] = hn::ConvertTo(F(), hn::And(both, hn::Set(di, 0x0F)));
-  values[1] = hn::ConvertTo(F(), hn::And(both, hn::Set(di, 0xF0)));
+// Copies x for types whose Lanes() are in order.
+template <int kGroup>
+HWY_INLINE void ArrangeInOrder(const float* x, float* to) {
+  for (int i = 0; i < kGroup; i += kLanes) hn::StoreU(hn::LoadU(F(), x + i), F(), to + i);
 }
 
-// As above with a fifth bit for each element, ascending in 32 bits.
-HWY_INLINE void UnpackFiveBits(const uint8_t* packed, const uint8_t* fifth_bits, int part, VF* values) {
-  const hn::RebindToSigned<F> di;
-  uint32_t bits;
-  std::memcpy(&bits, fifth_bits, sizeof bits);
-  bits >>= part * kLanes;
-  const VI lane_bit = hn::Shl(hn::Set(di, 1), hn::Iota(di, 0));
-  const auto fifth = [&](uint32_t from_lane_0, int32_t value) HWY_ATTR {
-    const VI all = hn::Set(di, static_cast<int32_t>(from_lane_0));
-    return hn::IfThenElseZero(hn::TestBit(all, lane_bit), hn::Set(di, value));
-  };
-  const VI low_fifth = fifth(bits, 0x10), high_fifth = fifth(bits >> 16, 0x100);
-  const VI both = LoadUnsigned(packed + part * kLanes);
-  values[0] = hn::ConvertTo(F(), hn::Or(hn::And(both, hn::Set(di, 0x0F)), low_fifth));
-  values[1] = hn::ConvertTo(F(), hn::Or(hn::And(both, hn::Set(di, 0xF0)), high_fifth));
-}
+// Sixteen bytes of nibbles, element i in the low half of byte i and element i + 16 in its high half, meet x
+// without being shifted or widened: each 128 bits of a vector hold a copy of the sixteen bytes as four words,
+// of which one nibble per word stays behind a mask, and x is divided by the power of two that its place is
+// worth. Eight (byte of the word, nibble) pairs in this order over the vectors' 128-bit parts cover the
+// block.
+struct NibblePlaces {
+  static constexpr int kParts = kLanes / 4, kVectors = 8 / kParts;
 
-struct Q4_0 : Block32<false, 8> {
-  static constexpr int kBytes = 18, kSecondHalf = kHighNibble, kParts = kNibbleParts;
-  HWY_INLINE void Unpack(int, int part, VF* values) const { UnpackNibbles(b + 2, part, values); }
-};
-struct Q4_1 : Block32<true, 0> {
-  static constexpr int kBytes = 20, kSecondHalf = kHighNibble, kParts = kNibbleParts;
-  HWY_INLINE void Unpack(int, int part, VF* values) const { UnpackNibbles(b + 4, part, values); }
-};
-struct Q5_0 : Block32<false, 16> {
-  static constexpr int kBytes = 22, kSecondHalf = kHighNibble, kParts = kNibbleParts;
-  HWY_INLINE void Unpack(int, int part, VF* values) const { UnpackFiveBits(b + 6, b + 2, part, values); }
-};
-struct Q5_1 : Block32<true, 0> {
-  static constexpr int kBytes = 24, kSecondHalf = kHighNibble, kParts = kNibbleParts;
-  HWY_INLINE void Unpack(int, int part, VF* values) const { UnpackFiveBits(b + 8, b + 4, part, values); }
-};
-struct Q8_0 : Block32<false, 0> {
-  static constexpr int kBytes = 34, kSecondHalf = 1, kParts = kVectors;
-  HWY_INLINE void Unpack(int, int part, VF* values) const {
-    values[0] = hn::ConvertTo(F(), LoadSigned(b + 2 + part * kLanes));
+  HWY_ALIGN uint32_t masks[kVectors][kLanes];
+  uint8_t elements[32];  // of the block, in the order of the lanes
+  float factors[32];     // for x of those
+
+  constexpr NibblePlaces() : masks(), elements(), factors() {
+    for (int place = 0; place < 8; ++place) {
+      const int v = place / kParts, byte = place / 2, high = place % 2;
+      // The words of the last vector are shifted down, or its topmost nibble would be a sign.
+      const int bit = byte * 8 + high * 4 - (v == kVectors - 1 ? 4 : 0);
+      for (int word = 0; word < 4; ++word) {
+        masks[v][place % kParts * 4 + word] = 15u << bit;
+        elements[place * 4 + word] = static_cast<uint8_t>(high * 16 + word * 4 + byte);
+        factors[place * 4 + word] = 1.0f / static_cast<float>(1 << bit);
+      }
+    }
   }
+};
+constexpr NibblePlaces kNibblePlaces;
+
+// kHead: bytes before the nibbles.
+template <bool kMin, int kBiasOfType, int kHead>
+struct NibbleBlock : Block32<kMin, kBiasOfType> {
+  static constexpr int kBytes = kHead + 16;
+
+  HWY_INLINE VF Ordered(int, int v) const {
+    const hn::RebindToSigned<F> di;
+    const VI both = LoadUnsigned(this->b + kHead + v * kLanes % 16);
+    const VI nibble = v * kLanes < 16 ? hn::And(both, hn::Set(di, 15)) : hn::ShiftRight<4>(both);
+    return hn::ConvertTo(F(), nibble);
+  }
+  HWY_INLINE VF Lanes(int, int v) const {
+    const hn::RebindToUnsigned<F> du;
+    auto words = hn::BitCast(du, hn::LoadDup128(hn::Repartition<uint8_t, F>(), this->b + kHead));
+    if (v == NibblePlaces::kVectors - 1) words = hn::ShiftRight<4>(words);
+    words = hn::And(words, hn::Load(du, kNibblePlaces.masks[v]));
+    return hn::ConvertTo(F(), hn::BitCast(hn::RebindToSigned<F>(), words));
+  }
+  static HWY_INLINE void Arrange(const float* x, float* to) {
+    for (int i = 0; i < 32; ++i) to[i] = x[kNibblePlaces.elements[i]] * kNibblePlaces.factors[i];
+  }
+};
+
+// As the nibbles, with the fifth bit of every element, ascending in the 32 bits before them.
+template <bool kMin, int kBiasOfType, int kHead>
+struct FiveBitBlock : Block32<kMin, kBiasOfType> {
+  static constexpr int kBytes = kHead + 16;
+
+  HWY_INLINE VF Ordered(int, int v) const {
+    const hn::RebindToSigned<F> di;
+    uint32_t bits;
+    std::memcpy(&bits, this->b + kHead - 4, sizeof bits);
+    const VI fifth_bits = hn::Set(di, static_cast<int32_t>(bits >> v * kLanes));
+    const VI lane_bit = hn::Shl(hn::Set(di, 1), hn::Iota(di, 0));
+    const VI fifth = hn::IfThenElseZero(hn::TestBit(fifth_bits, lane_bit), hn::Set(di, 16));
+    const VI both = LoadUnsigned(this->b + kHead + v * kLanes % 16);
+    const VI nibble = v * kLanes < 16 ? hn::And(both, hn::Set(di, 15)) : hn::ShiftRight<4>(both);
+    return hn::ConvertTo(F(), hn::Or(nibble, fifth));
+  }
+  HWY_INLINE VF Lanes(int g, int v) const { return Ordered(g, v); }
+  static HWY_INLINE void Arrange(const float* x, float* to) { ArrangeInOrder<32>(x, to); }
+};
+
+using Q4_0 = NibbleBlock</*kMin=*/false, /*kBiasOfType=*/8, /*kHead=*/2>;
+using Q4_1 = NibbleBlock</*kMin=*/true, /*kBiasOfType=*/0, /*kHead=*/4>;
+using Q5_0 = FiveBitBlock</*kMin=*/false, /*kBiasOfType=*/16, /*kHead=*/6>;
+using Q5_1 = FiveBitBlock</*kMin=*/true, /*kBiasOfType=*/0, /*kHead=*/8>;
+
+struct Q8_0 : Block32</*kMin=*/false, /*kBiasOfType=*/0> {
+  static constexpr int kBytes = 34;
+  HWY_INLINE VF Ordered(int, int v) const { return hn::ConvertTo(F(), LoadSigned(b + 2 + v * kLanes)); }
+  HWY_INLINE VF Lanes(int g, int v) const { return Ordered(g, v); }
+  static HWY_INLINE void Arrange(const float* x, float* to) { ArrangeInOrder<32>(x, to); }
 };
 
 // A block of 256 elements, whose integers are first brought into the order of the elements, as bytes.
@@ -144,7 +178,7 @@ struct Block256 {
   static constexpr int kBlock = 256, kGroups = kGroupCount, kGroup = kBlock / kGroups;
   static constexpr int kVectors = kGroup / kLanes;
   static constexpr bool kHasMin = kMin;
-  static constexpr int kBias = 0, kSecondHalf = 1, kParts = kVectors;
+  static constexpr int kBias = 0;
 
   HWY_ALIGN float scales[kGroups];
   HWY_ALIGN float mins[kMin ? kGroups : 1];
@@ -156,9 +190,11 @@ struct Block256 {
     sum = hn::MulAdd(Scale(g), products, sum);
     return kMin ? hn::MulAdd(Min(g), x_sum, sum) : sum;
   }
-  HWY_INLINE void Unpack(int g, int part, VF* values) const {
-    values[0] = hn::ConvertTo(F(), LoadSigned(bytes + g * kGroup + part * kLanes));
+  HWY_INLINE VF Ordered(int g, int v) const {
+    return hn::ConvertTo(F(), LoadSigned(bytes + g * kGroup + v * kLanes));
   }
+  HWY_INLINE VF Lanes(int g, int v) const { return Ordered(g, v); }
+  static HWY_INLINE void Arrange(const float* x, float* to) { ArrangeInOrder<kGroup>(x, to); }
 };
 
 template <class V>
@@ -271,16 +307,11 @@ void DequantizeBlocks(const uint8_t* src, int64_t n, float* dst) {
     Block block;
     block.Decode(src);
     for (int g = 0; g < Block::kGroups; ++g, dst += Block::kGroup) {
-      for (int part = 0; part < Block::kParts; ++part) {
-        VF values[Block::kVectors / Block::kParts];
-        block.Unpack(g, part, values);
-        for (int v = part; v < Block::kVectors; v += Block::kParts) {
-          VF value = values[v / Block::kParts];  // what comes before the scale is exact
-          if (v >= Block::kVectors / 2) value = hn::Mul(value, hn::Set(d, 1.0f / Block::kSecondHalf));
-          value = hn::Mul(block.Scale(g), hn::Sub(value, hn::Set(d, Block::kBias)));
-          if constexpr (Block::kHasMin) value = hn::Add(value, block.Min(g));
-          hn::StoreU(value, d, dst + v * kLanes);
-        }
+      for (int v = 0; v < Block::kVectors; ++v) {
+        // Without its bias the integer is still exact.
+        VF value = hn::Mul(block.Scale(g), hn::Sub(block.Ordered(g, v), hn::Set(d, Block::kBias)));
+        if constexpr (Block::kHasMin) value = hn::Add(value, block.Min(g));
+        hn::StoreU(value, d, dst + v * kLanes);
       }
     }
   }
@@ -294,13 +325,38 @@ HWY_INLINE void PrefetchWeights(const uint8_t* w, int64_t bytes) {
   for (int64_t line = 0; line < bytes; line += 64) hwy::Prefetch(w + kPrefetchBytes + line);
 }
 
+// x as DotRows reads it: for each group x arranged for the type's lanes, then, where the type has use for it,
+// the group's sum of x, spread over the odd lanes of one vector.
+template <class Block>
+struct ArrangedX {
+  static constexpr bool kHasSum = Block::kHasMin || Block::kBias != 0;
+  static constexpr int kStride = Block::kGroup + (kHasSum ? kLanes : 0);
+  static constexpr int64_t kColumns = 8192;  // of one pass over the rows; a multiple of every block
+
+  HWY_ALIGN float x[kColumns / Block::kGroup * kStride];
+
+  void Fill(const float* from, int64_t k) {
+    const F d;
+    for (float* to = x; k > 0; k -= Block::kGroup, from += Block::kGroup, to += kStride) {
+      Block::Arrange(from, to);
+      if constexpr (kHasSum) {
+        VF sum = hn::LoadU(d, from);
+        for (int v = 1; v < Block::kVectors; ++v) sum = hn::Add(sum, hn::LoadU(d, from + v * kLanes));
+        sum = hn::OddEven(hn::Add(sum, hn::Shuffle2301(sum)), hn::Zero(d));
+        hn::StoreU(sum, d, to + Block::kGroup);
+      }
+    }
+  }
+};
+
 // y[r] for kRows rows at once, which share the loads of x. Each row's sum is built in the same order whatever
 // kRows is: a group's products first, then its scale; the minimum times the group's sum of x. Rows alternate
 // within a group, so that no row's chain of additions fills the processor's queues.
 template <class Block, int kRows>
-HWY_INLINE void DotRows(const uint8_t* w, int64_t row_bytes, int64_t k, const float* x, float* y) {
+HWY_INLINE void DotRows(const uint8_t* w, int64_t row_bytes, int64_t k, const ArrangedX<Block>& arranged,
+                        float* y) {
   const F d;
-  constexpr int kVectors = Block::kVectors;
+  const float* x = arranged.x;
   VF sums[kRows];
   for (int r = 0; r < kRows; ++r) sums[r] = hn::Zero(d);
   for (int64_t begin = 0; begin < k; begin += Block::kBlock, w += Block::kBytes) {
@@ -309,31 +365,16 @@ HWY_INLINE void DotRows(const uint8_t* w, int64_t row_bytes, int64_t k, const fl
       blocks[r].Decode(w + r * row_bytes);
       PrefetchWeights(w + r * row_bytes, Block::kBytes);
     }
-    for (int g = 0; g < Block::kGroups; ++g, x += Block::kGroup) {
-      VF xs[kVectors];
-      for (int v = 0; v < kVectors; ++v) xs[v] = hn::LoadU(d, x + v * kLanes);
-      VF x_sum = hn::Zero(d);
-      if constexpr (Block::kHasMin || Block::kBias != 0) {
-        x_sum = xs[0];
-        for (int v = 1; v < kVectors; ++v) x_sum = hn::Add(x_sum, xs[v]);
-        x_sum = hn::OddEven(hn::Add(x_sum, hn::Shuffle2301(x_sum)), hn::Zero(d));
-      }
-      if constexpr (Block::kSecondHalf != 1) {
-        for (int v = kVectors / 2; v < kVectors; ++v) {
-          xs[v] = hn::Mul(xs[v], hn::Set(d, 1.0f / Block::kSecondHalf));
-        }
-      }
+    for (int g = 0; g < Block::kGroups; ++g, x += ArrangedX<Block>::kStride) {
       VF products[kRows];
-      for (int part = 0; part < Block::kParts; ++part) {
+      for (int v = 0; v < Block::kVectors; ++v) {
+        const VF xv = hn::Load(d, x + v * kLanes);
         for (int r = 0; r < kRows; ++r) {
-          VF values[kVectors / Block::kParts];
-          blocks[r].Unpack(g, part, values);
-          products[r] = part == 0 ? hn::Mul(values[0], xs[0]) : hn::MulAdd(values[0], xs[part], products[r]);
-          for (int v = part + Block::kParts; v < kVectors; v += Block::kParts) {
-            products[r] = hn::MulAdd(values[v / Block::kParts], xs[v], products[r]);
-          }
+          const VF q = blocks[r].Lanes(g, v);
+          products[r] = v == 0 ? hn::Mul(q, xv) : hn::MulAdd(q, xv, products[r]);
         }
       }
+      const VF x_sum = ArrangedX<Block>::kHasSum ? hn::Load(d, x + Block::kGroup) : hn::Zero(d);
       for (int r = 0; r < kRows; ++r) {
         if constexpr (Block::kBias != 0) {
           products[r] = hn::NegMulAdd(hn::Set(d, Block::kBias), x_sum, products[r]);
@@ -342,7 +383,7 @@ HWY_INLINE void DotRows(const uint8_t* w, int64_t row_bytes, int64_t k, const fl
       }
     }
   }
-  for (int r = 0; r < kRows; ++r) y[r] = hn::GetLane(hn::SumOfLanes(d, sums[r]));
+  for (int r = 0; r < kRows; ++r) y[r] += hn::GetLane(hn::SumOfLanes(d, sums[r]));
 }
 
 // kLanes stored floats, widened to float32.
@@ -411,9 +452,16 @@ HWY_INLINE void DotFloatRows(const uint8_t* w, int64_t row_bytes, int64_t k, con
 
 template <class Block>
 void GemvBlocks(const uint8_t* w, int64_t n_rows, int64_t row_bytes, int64_t k, const float* x, float* y) {
-  int64_t r = 0;
-  for (; r + 4 <= n_rows; r += 4) DotRows<Block, 4>(w + r * row_bytes, row_bytes, k, x, y + r);
-  for (; r < n_rows; ++r) DotRows<Block, 1>(w + r * row_bytes, row_bytes, k, x, y + r);
+  std::fill(y, y + n_rows, 0.0f);
+  ArrangedX<Block> arranged;
+  for (int64_t begin = 0; begin < k; begin += arranged.kColumns) {
+    const int64_t columns = HWY_MIN(k - begin, arranged.kColumns);
+    const uint8_t* p = w + begin / Block::kBlock * Block::kBytes;
+    arranged.Fill(x + begin, columns);
+    int64_t r = 0;
+    for (; r + 4 <= n_rows; r += 4) DotRows<Block, 4>(p + r * row_bytes, row_bytes, columns, arranged, y + r);
+    for (; r < n_rows; ++r) DotRows<Block, 1>(p + r * row_bytes, row_bytes, columns, arranged, y + r);
+  }
 }
 
 template <class Float>
