@@ -6,10 +6,12 @@
 //
 // Compile with -ffp-contract=off: a fused scale * q + min is not the value that ggml defines.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "base/check.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/quantised.h"
 
@@ -31,30 +33,170 @@ using F = hn::CappedTag<float, 16>;
 using VF = hn::Vec<F>;
 constexpr int kLanes = hn::MaxLanes(F());
 
-// Sixteen bytes on every target: what packed nibbles of 32 elements fill.
-using B16 = hn::Full128<uint8_t>;
+using VI = hn::Vec<hn::RebindToSigned<F>>;
 
-// One block of a type. scale[g] and min[g] are factors[g] and factors[kGroups + g] (min where kHasMin).
-template <int kBlockSize, int kGroupCount, bool kMin>
-struct Decoded {
-  static constexpr int kBlock = kBlockSize, kGroups = kGroupCount, kGroup = kBlock / kGroups;
-  static constexpr bool kHasMin = kMin;
-
-  const int8_t* q;  // [kBlock]: into `bytes`, or into the weights themselves
-  HWY_ALIGN float factors[HWY_MAX(4, 2 * kGroups)];
-  HWY_ALIGN uint8_t bytes[kBlock];
-
-  void UseBytes() { q = reinterpret_cast<const int8_t*>(bytes); }
-};
+// Every Block type below has kBlock elements in kBytes bytes, kGroups groups of kGroup elements that share a
+// scale (and a minimum, where kHasMin), and, after Decode(bytes of the block):
+//   Ordered(g, v)       vector v of group g's integers plus kBias, in the order of the elements
+//   Lanes(g, v)         the same integers as gemv wants them: where and how large they are is the type's
+//   affair Arrange(x, to)      static: x [kGroup] for the lanes of Lanes(), divided by what those are too
+//   large Scale(g), Min(g)    in every lane Add(g, products, x_sum, sum)  sum + Scale(g) * products + Min(g)
+//   * x_sum; x_sum is zero in even lanes
 
 // Four consecutive float16 at p, widened; all eight bytes must be readable.
-HWY_INLINE void WidenFourHalves(const uint8_t* p, float* to) {
+HWY_INLINE hn::Vec<hn::Full128<float>> WidenFourHalves(const uint8_t* p) {
   const hn::Full128<float> d;
   const hn::Rebind<hwy::float16_t, decltype(d)> dh;
-  hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(p))), d, to);
+  return hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(p)));
 }
 
-// Nibbles packed as (i, i + 16) -> bytes 0..31.
+// kLanes bytes as integers.
+HWY_INLINE VI LoadUnsigned(const uint8_t* p) {
+  return hn::PromoteTo(hn::RebindToSigned<F>(), hn::LoadU(hn::Rebind<uint8_t, F>(), p));
+}
+HWY_INLINE VI LoadSigned(const uint8_t* p) {
+  const hn::Rebind<int8_t, F> d;
+  return hn::PromoteTo(hn::RebindToSigned<F>(), hn::LoadU(d, reinterpret_cast<const int8_t*>(p)));
+}
+
+// A block of 32 elements: float16 scale, float16 minimum where there is one, what else the type has, then the
+// integers.
+template <bool kMin, int kBiasOfType>
+struct Block32 {
+  static constexpr int kBlock = 32, kGroups = 1, kGroup = 32, kVectors = kGroup / kLanes;
+  static constexpr bool kHasMin = kMin;
+  static constexpr int kBias = kBiasOfType;
+
+  const uint8_t* b;
+
+  HWY_INLINE void Decode(const uint8_t* bytes) { b = bytes; }
+  HWY_INLINE VF Scale(int) const { return hn::Set(F(), hn::GetLane(WidenFourHalves(b))); }
+  HWY_INLINE VF Min(int) const { return hn::Set(F(), hn::GetLane(hn::DupOdd(WidenFourHalves(b)))); }
+  HWY_INLINE VF Add(int g, VF products, VF x_sum, VF sum) const {
+    if constexpr (!kMin) return hn::MulAdd(Scale(g), products, sum);
+    // Scale and minimum take turns in the lanes: one conversion and one permutation serve both.
+    const hn::Rebind<hwy::float16_t, F> dh;
+    float both;  // as a float, because compilers then broadcast it from memory
+    std::memcpy(&both, b, sizeof both);
+    const hn::Repartition<float, decltype(dh)> d32;
+    const VF pairs = hn::PromoteTo(F(), hn::BitCast(dh, hn::Set(d32, both)));
+    return hn::MulAdd(pairs, x_sum, hn::MulAdd(hn::DupEven(pairs), products, sum));
+  }
+};
+
+// Copies x for types whose Lanes() are in order.
+template <int kGroup>
+HWY_INLINE void ArrangeInOrder(const float* x, float* to) {
+  for (int i = 0; i < kGroup; i += kLanes) hn::StoreU(hn::LoadU(F(), x + i), F(), to + i);
+}
+
+// Sixteen bytes of nibbles, element i in the low half of byte i and element i + 16 in its high half, meet x
+// without being shifted or widened: each 128 bits of a vector hold a copy of the sixteen bytes as four words,
+// of which one nibble per word stays behind a mask, and x is divided by the power of two that its place is
+// worth. Eight (byte of the word, nibble) pairs in this order over the vectors' 128-bit parts cover the
+// block.
+struct NibblePlaces {
+  static constexpr int kParts = kLanes / 4, kVectors = 8 / kParts;
+
+  HWY_ALIGN uint32_t masks[kVectors][kLanes];
+  uint8_t elements[32];  // of the block, in the order of the lanes
+  float factors[32];     // for x of those
+
+  constexpr NibblePlaces() : masks(), elements(), factors() {
+    for (int place = 0; place < 8; ++place) {
+      const int v = place / kParts, byte = place / 2, high = place % 2;
+      // The words of the last vector are shifted down, or its topmost nibble would be a sign.
+      const int bit = byte * 8 + high * 4 - (v == kVectors - 1 ? 4 : 0);
+      for (int word = 0; word < 4; ++word) {
+        masks[v][place % kParts * 4 + word] = 15u << bit;
+        elements[place * 4 + word] = static_cast<uint8_t>(high * 16 + word * 4 + byte);
+        factors[place * 4 + word] = 1.0f / static_cast<float>(1 << bit);
+      }
+    }
+  }
+};
+constexpr NibblePlaces kNibblePlaces;
+
+// kHead: bytes before the nibbles.
+template <bool kMin, int kBiasOfType, int kHead>
+struct NibbleBlock : Block32<kMin, kBiasOfType> {
+  static constexpr int kBytes = kHead + 16;
+
+  HWY_INLINE VF Ordered(int, int v) const {
+    const hn::RebindToSigned<F> di;
+    const VI both = LoadUnsigned(this->b + kHead + v * kLanes % 16);
+    const VI nibble = v * kLanes < 16 ? hn::And(both, hn::Set(di, 15)) : hn::ShiftRight<4>(both);
+    return hn::ConvertTo(F(), nibble);
+  }
+  HWY_INLINE VF Lanes(int, int v) const {
+    const hn::RebindToUnsigned<F> du;
+    auto words = hn::BitCast(du, hn::LoadDup128(hn::Repartition<uint8_t, F>(), this->b + kHead));
+    if (v == NibblePlaces::kVectors - 1) words = hn::ShiftRight<4>(words);
+    words = hn::And(words, hn::Load(du, kNibblePlaces.masks[v]));
+    return hn::ConvertTo(F(), hn::BitCast(hn::RebindToSigned<F>(), words));
+  }
+  static HWY_INLINE void Arrange(const float* x, float* to) {
+    for (int i = 0; i < 32; ++i) to[i] = x[kNibblePlaces.elements[i]] * kNibblePlaces.factors[i];
+  }
+};
+
+// As the nibbles, with the fifth bit of every element, ascending in the 32 bits before them.
+template <bool kMin, int kBiasOfType, int kHead>
+struct FiveBitBlock : Block32<kMin, kBiasOfType> {
+  static constexpr int kBytes = kHead + 16;
+
+  HWY_INLINE VF Ordered(int, int v) const {
+    const hn::RebindToSigned<F> di;
+    uint32_t bits;
+    std::memcpy(&bits, this->b + kHead - 4, sizeof bits);
+    const VI fifth_bits = hn::Set(di, static_cast<int32_t>(bits >> v * kLanes));
+    const VI lane_bit = hn::Shl(hn::Set(di, 1), hn::Iota(di, 0));
+    const VI fifth = hn::IfThenElseZero(hn::TestBit(fifth_bits, lane_bit), hn::Set(di, 16));
+    const VI both = LoadUnsigned(this->b + kHead + v * kLanes % 16);
+    const VI nibble = v * kLanes < 16 ? hn::And(both, hn::Set(di, 15)) : hn::ShiftRight<4>(both);
+    return hn::ConvertTo(F(), hn::Or(nibble, fifth));
+  }
+  HWY_INLINE VF Lanes(int g, int v) const { return Ordered(g, v); }
+  static HWY_INLINE void Arrange(const float* x, float* to) { ArrangeInOrder<32>(x, to); }
+};
+
+using Q4_0 = NibbleBlock</*kMin=*/false, /*kBiasOfType=*/8, /*kHead=*/2>;
+using Q4_1 = NibbleBlock</*kMin=*/true, /*kBiasOfType=*/0, /*kHead=*/4>;
+using Q5_0 = FiveBitBlock</*kMin=*/false, /*kBiasOfType=*/16, /*kHead=*/6>;
+using Q5_1 = FiveBitBlock</*kMin=*/true, /*kBiasOfType=*/0, /*kHead=*/8>;
+
+struct Q8_0 : Block32</*kMin=*/false, /*kBiasOfType=*/0> {
+  static constexpr int kBytes = 34;
+  HWY_INLINE VF Ordered(int, int v) const { return hn::ConvertTo(F(), LoadSigned(b + 2 + v * kLanes)); }
+  HWY_INLINE VF Lanes(int g, int v) const { return Ordered(g, v); }
+  static HWY_INLINE void Arrange(const float* x, float* to) { ArrangeInOrder<32>(x, to); }
+};
+
+// A block of 256 elements, whose integers are first brought into the order of the elements, as bytes.
+template <int kGroupCount, bool kMin>
+struct Block256 {
+  static constexpr int kBlock = 256, kGroups = kGroupCount, kGroup = kBlock / kGroups;
+  static constexpr int kVectors = kGroup / kLanes;
+  static constexpr bool kHasMin = kMin;
+  static constexpr int kBias = 0;
+
+  HWY_ALIGN float scales[kGroups];
+  HWY_ALIGN float mins[kMin ? kGroups : 1];
+  HWY_ALIGN uint8_t bytes[kBlock];  // signed
+
+  HWY_INLINE VF Scale(int g) const { return hn::Set(F(), scales[g]); }
+  HWY_INLINE VF Min(int g) const { return hn::Set(F(), mins[g]); }
+  HWY_INLINE VF Add(int g, VF products, VF x_sum, VF sum) const {
+    sum = hn::MulAdd(Scale(g), products, sum);
+    return kMin ? hn::MulAdd(Min(g), x_sum, sum) : sum;
+  }
+  HWY_INLINE VF Ordered(int g, int v) const {
+    return hn::ConvertTo(F(), LoadSigned(bytes + g * kGroup + v * kLanes));
+  }
+  HWY_INLINE VF Lanes(int g, int v) const { return Ordered(g, v); }
+  static HWY_INLINE void Arrange(const float* x, float* to) { ArrangeInOrder<kGroup>(x, to); }
+};
+
 template <class V>
 HWY_INLINE V LowNibbles(V packed) {
   return hn::And(packed, hn::Set(hn::DFromV<V>(), 15));
@@ -64,81 +206,11 @@ HWY_INLINE V HighNibbles(V packed) {
   return hn::ShiftRight<4>(packed);
 }
 
-// 16 where bit i of `bits` is set, for i in [first, first + 16).
-template <int kFirst>
-HWY_INLINE hn::Vec<B16> FifthBits(const uint8_t* bits) {
-  const B16 d;
-  HWY_ALIGN static constexpr uint8_t kSource[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
-  HWY_ALIGN static constexpr uint8_t kBit[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-  uint32_t word;
-  std::memcpy(&word, bits, sizeof word);
-  const auto all = hn::BitCast(d, hn::Set(hn::Full128<uint32_t>(), word >> kFirst));
-  const auto spread = hn::TableLookupBytes(all, hn::Load(d, kSource));
-  return hn::IfThenElseZero(hn::TestBit(spread, hn::Load(d, kBit)), hn::Set(d, 16));
-}
-
-struct Q4_0 : Decoded<32, 1, false> {
-  static constexpr int kBytes = 18;
-  HWY_INLINE void Decode(const uint8_t* b) {
-    const B16 d;
-    const auto packed = hn::LoadU(d, b + 2), bias = hn::Set(d, 8);
-    WidenFourHalves(b, factors);
-    hn::Store(hn::Sub(LowNibbles(packed), bias), d, bytes);
-    hn::Store(hn::Sub(HighNibbles(packed), bias), d, bytes + 16);
-    UseBytes();
-  }
-};
-
-struct Q4_1 : Decoded<32, 1, true> {
-  static constexpr int kBytes = 20;
-  HWY_INLINE void Decode(const uint8_t* b) {
-    const B16 d;
-    const auto packed = hn::LoadU(d, b + 4);
-    WidenFourHalves(b, factors);
-    hn::Store(LowNibbles(packed), d, bytes);
-    hn::Store(HighNibbles(packed), d, bytes + 16);
-    UseBytes();
-  }
-};
-
-struct Q5_0 : Decoded<32, 1, false> {
-  static constexpr int kBytes = 22;
-  HWY_INLINE void Decode(const uint8_t* b) {
-    const B16 d;
-    const auto packed = hn::LoadU(d, b + 6), bias = hn::Set(d, 16);
-    WidenFourHalves(b, factors);
-    hn::Store(hn::Sub(hn::Or(LowNibbles(packed), FifthBits<0>(b + 2)), bias), d, bytes);
-    hn::Store(hn::Sub(hn::Or(HighNibbles(packed), FifthBits<16>(b + 2)), bias), d, bytes + 16);
-    UseBytes();
-  }
-};
-
-struct Q5_1 : Decoded<32, 1, true> {
-  static constexpr int kBytes = 24;
-  HWY_INLINE void Decode(const uint8_t* b) {
-    const B16 d;
-    const auto packed = hn::LoadU(d, b + 8);
-    WidenFourHalves(b, factors);
-    hn::Store(hn::Or(LowNibbles(packed), FifthBits<0>(b + 4)), d, bytes);
-    hn::Store(hn::Or(HighNibbles(packed), FifthBits<16>(b + 4)), d, bytes + 16);
-    UseBytes();
-  }
-};
-
-struct Q8_0 : Decoded<32, 1, false> {
-  static constexpr int kBytes = 34;
-  HWY_INLINE void Decode(const uint8_t* b) {
-    WidenFourHalves(b, factors);
-    q = reinterpret_cast<const int8_t*>(b + 2);
-  }
-};
-
-// factors of Q4_K and Q5_K: d * scale and -(dmin * min) of eight groups, from the four bytes of d and dmin
+// Q4_K and Q5_K: d * scale and -(dmin * min) of eight groups, from the four bytes of d and dmin
 // and the twelve that hold 6-bit scales (bytes 0-3 whole, the last four from 8-11 low and 0-3 top) and minima
 // (bytes 4-7 whole, the last four from 8-11 high and 4-7 top).
-HWY_INLINE void DecodeSixBitScales(const uint8_t* b, float* factors) {
-  float halves[4];
-  WidenFourHalves(b, halves);
+HWY_INLINE void DecodeSixBitScales(const uint8_t* b, float* scales, float* mins) {
+  const auto halves = WidenFourHalves(b);
   uint32_t a, m, rest;
   std::memcpy(&a, b + 4, sizeof a);
   std::memcpy(&m, b + 8, sizeof m);
@@ -150,11 +222,12 @@ HWY_INLINE void DecodeSixBitScales(const uint8_t* b, float* factors) {
   const hn::CappedTag<float, 8> d;
   const hn::Rebind<uint8_t, decltype(d)> db;
   const hn::RebindToSigned<decltype(d)> di;
+  const auto d_scale = hn::Set(d, hn::GetLane(halves)), d_min = hn::Set(d, hn::GetLane(hn::DupOdd(halves)));
   for (size_t i = 0; i < 8; i += hn::MaxLanes(d)) {
     const auto scale = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(db, values + i)));
     const auto min = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(db, values + 8 + i)));
-    hn::Store(hn::Mul(hn::Set(d, halves[0]), scale), d, factors + i);
-    hn::Store(hn::Neg(hn::Mul(hn::Set(d, halves[1]), min)), d, factors + 8 + i);
+    hn::Store(hn::Mul(d_scale, scale), d, scales + i);
+    hn::Store(hn::Neg(hn::Mul(d_min, min)), d, mins + i);
   }
 }
 
@@ -162,11 +235,11 @@ HWY_INLINE void DecodeSixBitScales(const uint8_t* b, float* factors) {
 using B32 = hn::CappedTag<uint8_t, 32>;
 constexpr int kB32 = hn::MaxLanes(B32());
 
-struct Q4_K : Decoded<256, 8, true> {
+struct Q4_K : Block256<8, true> {
   static constexpr int kBytes = 144;
   HWY_INLINE void Decode(const uint8_t* b) {
     const B32 d;
-    DecodeSixBitScales(b, factors);
+    DecodeSixBitScales(b, scales, mins);
     for (int pair = 0; pair < 4; ++pair) {
       for (int i = 0; i < 32; i += kB32) {
         const auto packed = hn::LoadU(d, b + 16 + pair * 32 + i);
@@ -174,15 +247,14 @@ struct Q4_K : Decoded<256, 8, true> {
         hn::Store(HighNibbles(packed), d, bytes + pair * 64 + 32 + i);
       }
     }
-    UseBytes();
   }
 };
 
-struct Q5_K : Decoded<256, 8, true> {
+struct Q5_K : Block256<8, true> {
   static constexpr int kBytes = 176;
   HWY_INLINE void Decode(const uint8_t* b) {
     const B32 d;
-    DecodeSixBitScales(b, factors);
+    DecodeSixBitScales(b, scales, mins);
     const auto sixteen = hn::Set(d, 16);
     for (int i = 0; i < 32; i += kB32) {
       const auto fifth = hn::LoadU(d, b + 16 + i);  // bit j: of element i in group j
@@ -196,11 +268,10 @@ struct Q5_K : Decoded<256, 8, true> {
         hn::Store(hn::Or(HighNibbles(packed), high_fifth), d, bytes + pair * 64 + 32 + i);
       }
     }
-    UseBytes();
   }
 };
 
-struct Q6_K : Decoded<256, 16, false> {
+struct Q6_K : Block256<16, false> {
   static constexpr int kBytes = 210;
   HWY_INLINE void Decode(const uint8_t* b) {
     const B32 d;
@@ -221,24 +292,13 @@ struct Q6_K : Decoded<256, 16, false> {
     }
     uint8_t half_d[8] = {};
     std::memcpy(half_d, b + 208, 2);  // the block ends here: no eight bytes to read
-    float widened[4];
-    WidenFourHalves(half_d, widened);
     const F df;
-    const hn::Rebind<int8_t, F> db;
+    const VF d_scale = hn::Set(df, hn::GetLane(WidenFourHalves(half_d)));
     for (int i = 0; i < 16; i += kLanes) {
-      const auto scales =
-          hn::PromoteTo(hn::RebindToSigned<F>(), hn::LoadU(db, reinterpret_cast<const int8_t*>(b + 192 + i)));
-      hn::Store(hn::Mul(hn::Set(df, widened[0]), hn::ConvertTo(df, scales)), df, factors + i);
+      hn::Store(hn::Mul(d_scale, hn::ConvertTo(df, LoadSigned(b + 192 + i))), df, scales + i);
     }
-    UseBytes();
   }
 };
-
-// kLanes elements of a decoded block as floats, not yet scaled.
-HWY_INLINE VF LoadQ(const int8_t* q) {
-  const hn::Rebind<int8_t, F> db;
-  return hn::ConvertTo(F(), hn::PromoteTo(hn::RebindToSigned<F>(), hn::LoadU(db, q)));
-}
 
 template <class Block>
 void DequantizeBlocks(const uint8_t* src, int64_t n, float* dst) {
@@ -246,47 +306,84 @@ void DequantizeBlocks(const uint8_t* src, int64_t n, float* dst) {
   for (int64_t i = 0; i < n; i += Block::kBlock, src += Block::kBytes) {
     Block block;
     block.Decode(src);
-    for (int g = 0; g < Block::kGroups; ++g) {
-      const VF scale = hn::Set(d, block.factors[g]);
-      const VF min = hn::Set(d, Block::kHasMin ? block.factors[Block::kGroups + g] : 0.0f);
-      for (int j = g * Block::kGroup; j < (g + 1) * Block::kGroup; j += kLanes) {
-        const VF scaled = hn::Mul(scale, LoadQ(block.q + j));
-        hn::StoreU(Block::kHasMin ? hn::Add(scaled, min) : scaled, d, dst + i + j);
+    for (int g = 0; g < Block::kGroups; ++g, dst += Block::kGroup) {
+      for (int v = 0; v < Block::kVectors; ++v) {
+        // Without its bias the integer is still exact.
+        VF value = hn::Mul(block.Scale(g), hn::Sub(block.Ordered(g, v), hn::Set(d, Block::kBias)));
+        if constexpr (Block::kHasMin) value = hn::Add(value, block.Min(g));
+        hn::StoreU(value, d, dst + v * kLanes);
       }
     }
   }
 }
 
-// y[r] for kRows rows at once, which share the loads of x. Each row's sum is built in the same order whatever
-// kRows is: a group's products first, then its scale; the minimum times the group's sum of x.
-template <class Block, int kRows>
-HWY_INLINE void DotRows(const uint8_t* w, int64_t row_bytes, int64_t k, const float* x, float* y) {
-  const F d;
-  constexpr int kVectors = Block::kGroup / kLanes;
-  Block blocks[kRows];
-  VF sums[kRows];
-  for (int r = 0; r < kRows; ++r) sums[r] = hn::Zero(d);
-  for (int64_t begin = 0; begin < k; begin += Block::kBlock, w += Block::kBytes) {
-    for (int r = 0; r < kRows; ++r) blocks[r].Decode(w + r * row_bytes);
-    for (int g = 0; g < Block::kGroups; ++g, x += Block::kGroup) {
-      VF xs[kVectors];
-      for (int v = 0; v < kVectors; ++v) xs[v] = hn::LoadU(d, x + v * kLanes);
-      VF x_sum = xs[0];
-      if constexpr (Block::kHasMin) {
-        for (int v = 1; v < kVectors; ++v) x_sum = hn::Add(x_sum, xs[v]);
-      }
-      for (int r = 0; r < kRows; ++r) {
-        const int8_t* q = blocks[r].q + g * Block::kGroup;
-        VF products = hn::Mul(LoadQ(q), xs[0]);
-        for (int v = 1; v < kVectors; ++v) products = hn::MulAdd(LoadQ(q + v * kLanes), xs[v], products);
-        sums[r] = hn::MulAdd(hn::Set(d, blocks[r].factors[g]), products, sums[r]);
-        if constexpr (Block::kHasMin) {
-          sums[r] = hn::MulAdd(hn::Set(d, blocks[r].factors[Block::kGroups + g]), x_sum, sums[r]);
-        }
+// How far ahead of each row's current block weights are fetched. Rows of a few hundred bytes are too short
+// for the processor to notice four streams by itself; 4 KiB did best among 1-8 KiB on Zen 3.
+constexpr int64_t kPrefetchBytes = 4096;
+
+HWY_INLINE void PrefetchWeights(const uint8_t* w, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64) hwy::Prefetch(w + kPrefetchBytes + line);
+}
+
+// x as DotRows reads it: for each group x arranged for the type's lanes, then, where the type has use for it,
+// the group's sum of x, spread over the odd lanes of one vector.
+template <class Block>
+struct ArrangedX {
+  static constexpr bool kHasSum = Block::kHasMin || Block::kBias != 0;
+  static constexpr int kStride = Block::kGroup + (kHasSum ? kLanes : 0);
+  static constexpr int64_t kColumns = 8192;  // of one pass over the rows; a multiple of every block
+
+  HWY_ALIGN float x[kColumns / Block::kGroup * kStride];
+
+  void Fill(const float* from, int64_t k) {
+    const F d;
+    for (float* to = x; k > 0; k -= Block::kGroup, from += Block::kGroup, to += kStride) {
+      Block::Arrange(from, to);
+      if constexpr (kHasSum) {
+        VF sum = hn::LoadU(d, from);
+        for (int v = 1; v < Block::kVectors; ++v) sum = hn::Add(sum, hn::LoadU(d, from + v * kLanes));
+        sum = hn::OddEven(hn::Add(sum, hn::Shuffle2301(sum)), hn::Zero(d));
+        hn::StoreU(sum, d, to + Block::kGroup);
       }
     }
   }
-  for (int r = 0; r < kRows; ++r) y[r] = hn::GetLane(hn::SumOfLanes(d, sums[r]));
+};
+
+// y[r] for kRows rows at once, which share the loads of x. Each row's sum is built in the same order whatever
+// kRows is: a group's products first, then its scale; the minimum times the group's sum of x. Rows alternate
+// within a group, so that no row's chain of additions fills the processor's queues.
+template <class Block, int kRows>
+HWY_INLINE void DotRows(const uint8_t* w, int64_t row_bytes, int64_t k, const ArrangedX<Block>& arranged,
+                        float* y) {
+  const F d;
+  const float* x = arranged.x;
+  VF sums[kRows];
+  for (int r = 0; r < kRows; ++r) sums[r] = hn::Zero(d);
+  for (int64_t begin = 0; begin < k; begin += Block::kBlock, w += Block::kBytes) {
+    Block blocks[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      blocks[r].Decode(w + r * row_bytes);
+      PrefetchWeights(w + r * row_bytes, Block::kBytes);
+    }
+    for (int g = 0; g < Block::kGroups; ++g, x += ArrangedX<Block>::kStride) {
+      VF products[kRows];
+      for (int v = 0; v < Block::kVectors; ++v) {
+        const VF xv = hn::Load(d, x + v * kLanes);
+        for (int r = 0; r < kRows; ++r) {
+          const VF q = blocks[r].Lanes(g, v);
+          products[r] = v == 0 ? hn::Mul(q, xv) : hn::MulAdd(q, xv, products[r]);
+        }
+      }
+      const VF x_sum = ArrangedX<Block>::kHasSum ? hn::Load(d, x + Block::kGroup) : hn::Zero(d);
+      for (int r = 0; r < kRows; ++r) {
+        if constexpr (Block::kBias != 0) {
+          products[r] = hn::NegMulAdd(hn::Set(d, Block::kBias), x_sum, products[r]);
+        }
+        sums[r] = blocks[r].Add(g, products[r], x_sum, sums[r]);
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) y[r] += hn::GetLane(hn::SumOfLanes(d, sums[r]));
 }
 
 // kLanes stored floats, widened to float32.
@@ -335,6 +432,7 @@ HWY_INLINE void DotFloatRows(const uint8_t* w, int64_t row_bytes, int64_t k, con
     const VF x0 = hn::LoadU(d, x + i), x1 = hn::LoadU(d, x + i + kLanes);
     for (int r = 0; r < kRows; ++r) {
       const uint8_t* p = w + r * row_bytes + i * Float::kBytes;
+      PrefetchWeights(p, 2 * kLanes * Float::kBytes);
       even[r] = hn::MulAdd(Float::Load(p), x0, even[r]);
       odd[r] = hn::MulAdd(Float::Load(p + kLanes * Float::kBytes), x1, odd[r]);
     }
@@ -354,9 +452,16 @@ HWY_INLINE void DotFloatRows(const uint8_t* w, int64_t row_bytes, int64_t k, con
 
 template <class Block>
 void GemvBlocks(const uint8_t* w, int64_t n_rows, int64_t row_bytes, int64_t k, const float* x, float* y) {
-  int64_t r = 0;
-  for (; r + 4 <= n_rows; r += 4) DotRows<Block, 4>(w + r * row_bytes, row_bytes, k, x, y + r);
-  for (; r < n_rows; ++r) DotRows<Block, 1>(w + r * row_bytes, row_bytes, k, x, y + r);
+  std::fill(y, y + n_rows, 0.0f);
+  ArrangedX<Block> arranged;
+  for (int64_t begin = 0; begin < k; begin += arranged.kColumns) {
+    const int64_t columns = HWY_MIN(k - begin, arranged.kColumns);
+    const uint8_t* p = w + begin / Block::kBlock * Block::kBytes;
+    arranged.Fill(x + begin, columns);
+    int64_t r = 0;
+    for (; r + 4 <= n_rows; r += 4) DotRows<Block, 4>(p + r * row_bytes, row_bytes, columns, arranged, y + r);
+    for (; r < n_rows; ++r) DotRows<Block, 1>(p + r * row_bytes, row_bytes, columns, arranged, y + r);
+  }
 }
 
 template <class Float>
