@@ -10,7 +10,7 @@
 #include <span>
 
 #include "kernels/implementation.h"
-#include "rope/rotation_table.h"
+#include "kernels/rotation_table.h"
 
 namespace longheads {
 

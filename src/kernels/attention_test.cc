@@ -10,6 +10,14 @@
 namespace longheads {
 namespace {
 
+std::vector<double> Theta(int64_t head_dim) {
+  std::vector<double> theta;
+  for (int64_t m = 0; m < head_dim / 2; ++m) {
+    theta.push_back(std::pow(10000.0, -2.0 * static_cast<double>(m) / static_cast<double>(head_dim)));
+  }
+  return theta;
+}
+
 // Queries, one page of keys and values, and float64 attention over any part of it.
 struct Case {
   int64_t d;
@@ -25,7 +33,7 @@ struct Case {
         q(head_dim * rows),
         k(head_dim * kMaxRun),
         v(head_dim * kMaxRun),
-        table(*TrainedFrequencies(10000, head_dim, {}), head_dim, layout, 5000) {
+        table(Theta(head_dim), head_dim, layout, 5000) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     for (auto* values : {&q, &k, &v}) {
@@ -54,11 +62,11 @@ struct Case {
 
   std::vector<double> Expected(const RotatedRow& row) const {
     std::vector<double> rotated(d), out(d), logits;
-    const Frequencies f = *TrainedFrequencies(10000, d, {});
+    const std::vector<double> theta = Theta(d);
     for (int64_t m = 0; m < d; ++m) {
       const int64_t p = table.partner(m);
       const int64_t pair = table.layout() == PairLayout::kInterleaved ? m / 2 : m % (d / 2);
-      const double angle = static_cast<double>(row.x) * f.theta[pair];
+      const double angle = static_cast<double>(row.x) * theta[pair];
       rotated[m] = row.q[m] * std::cos(angle) + row.q[p] * (m < p ? -std::sin(angle) : std::sin(angle));
     }
     double sum = 0;

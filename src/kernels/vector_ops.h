@@ -6,7 +6,7 @@
 #include <span>
 
 #include "kernels/implementation.h"
-#include "rope/rotation_table.h"
+#include "kernels/rotation_table.h"
 #include "tensor/dtype.h"
 
 namespace longheads {

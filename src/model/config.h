@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "formats/gguf.h"
-#include "rope/rotation_table.h"
+#include "kernels/rotation_table.h"
 
 namespace longheads {
 

@@ -113,7 +113,7 @@ Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
     for (std::size_t other = 0; other < i && !table; ++other) {
       if (attention_[other].frequencies.theta == own.theta) table = rotations_[other];
     }
-    if (!table) table = std::make_shared<RotationTable>(own, config.head_dim, config.layout, 256);
+    if (!table) table = std::make_shared<RotationTable>(own.theta, config.head_dim, config.layout, 256);
     rotations_.push_back(std::move(table));
     const double scale = own.amplitude * own.amplitude / std::sqrt(static_cast<double>(config.head_dim));
     scales_.push_back(static_cast<float>(scale));

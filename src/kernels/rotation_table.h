@@ -1,5 +1,5 @@
 // Rotations R(x) for whole positions x, as the kernels want them: r[m] = q[m] * cos[m] + q[partner(m)] *
-// sin[m].
+// sin[m]. The angles per position are the caller's: rope/ makes them, any other source is as good.
 //
 // Angles are computed in float64. A position splits into x = 256 * high + low, and R(x) = R(256 * high)
 // R(low) is put together in float32 where it is used: two short tables serve a text of any length, and the
@@ -8,8 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
-#include "rope/frequencies.h"
 #include "tensor/tensor.h"
 
 namespace longheads {
@@ -22,9 +23,10 @@ class RotationTable {
  public:
   static constexpr int64_t kSpan = 256;  // positions in the low table
 
-  // head_dim >= 2 * theta.size(); dimensions past the rotary ones are left as they are. n_positions is the
-  // first position that can not be asked for; Ensure raises it.
-  RotationTable(const Frequencies& frequencies, int64_t head_dim, PairLayout layout, int64_t n_positions);
+  // theta [rotary_dim / 2]: radians per position of each pair. head_dim >= 2 * theta.size(); dimensions past
+  // the rotary ones are left as they are. n_positions is the first position that can not be asked for; Ensure
+  // raises it.
+  RotationTable(std::span<const double> theta, int64_t head_dim, PairLayout layout, int64_t n_positions);
 
   // Not thread-safe: call it before the threads that read the table start.
   void Ensure(int64_t n_positions);
@@ -38,7 +40,7 @@ class RotationTable {
     if (layout_ == PairLayout::kInterleaved) return m ^ 1;
     return m < n_pairs() ? m + n_pairs() : m - n_pairs();
   }
-  int64_t n_pairs() const { return static_cast<int64_t>(frequencies_.theta.size()); }
+  int64_t n_pairs() const { return static_cast<int64_t>(theta_.size()); }
 
   // [head_dim] each; the sine carries the sign with which the partner enters.
   const float* low_cos(int64_t x) const { return low_.data() + (x % kSpan) * 2 * head_dim_; }
@@ -49,7 +51,7 @@ class RotationTable {
  private:
   void Fill(int64_t position, float* cos_sin) const;
 
-  Frequencies frequencies_;
+  std::vector<double> theta_;
   int64_t head_dim_;
   PairLayout layout_;
   int64_t n_high_ = 0;

@@ -1,15 +1,16 @@
-#include "rope/rotation_table.h"
+#include "kernels/rotation_table.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
 
 namespace longheads {
 
-RotationTable::RotationTable(const Frequencies& frequencies, int64_t head_dim, PairLayout layout,
+RotationTable::RotationTable(std::span<const double> theta, int64_t head_dim, PairLayout layout,
                              int64_t n_positions)
-    : frequencies_(frequencies), head_dim_(head_dim), layout_(layout), low_(kSpan * 2 * head_dim) {
-  LH_CHECK(head_dim >= 2 * static_cast<int64_t>(frequencies.theta.size()));
+    : theta_(theta.begin(), theta.end()), head_dim_(head_dim), layout_(layout), low_(kSpan * 2 * head_dim) {
+  LH_CHECK(head_dim >= 2 * static_cast<int64_t>(theta.size()));
   for (int64_t x = 0; x < kSpan; ++x) Fill(x, low_.data() + x * 2 * head_dim);
   Ensure(n_positions);
 }
@@ -30,9 +31,9 @@ void RotationTable::Fill(int64_t position, float* cos_sin) const {
     cosine[m] = 1;
     sine[m] = 0;
   }
-  const int64_t n_pairs = static_cast<int64_t>(frequencies_.theta.size());
+  const int64_t n_pairs = static_cast<int64_t>(theta_.size());
   for (int64_t m = 0; m < n_pairs; ++m) {
-    const double angle = static_cast<double>(position) * frequencies_.theta[m];
+    const double angle = static_cast<double>(position) * theta_[m];
     const int64_t first = layout_ == PairLayout::kInterleaved ? 2 * m : m;
     const int64_t second = layout_ == PairLayout::kInterleaved ? 2 * m + 1 : m + n_pairs;
     cosine[first] = cosine[second] = static_cast<float>(std::cos(angle));
