@@ -174,6 +174,12 @@ void AddBadKeys(CaseList& list) {
   value("array-of-arrays", kArrayType, Raw(kArrayType, uint64_t{1}, kInt32Type, uint64_t{0}),
         "is an array of arrays");
   value("array-type", kArrayType, Raw(uint32_t{13}, uint64_t{0}), "has array element type 13");
+  list.Refused("array-count-cut",
+               GgufBuilder().SetRaw("key", kArrayType, Raw(kInt32Type, uint32_t{3})).Build(),
+               "ends inside metadata key 'key'");
+  Bytes no_type = GgufBuilder().Set("a long key", true).Build();
+  no_type.resize(no_type.size() - 3);
+  list.Refused("value-type-cut", std::move(no_type), "ends inside metadata key 'a long key'");
   value("array-huge", kArrayType, Raw(kInt32Type, kHuge),
         "claims an array of 1152921504606846976 elements; the limit is 16777216");
   value("array-cut", kArrayType, Raw(kInt32Type, uint64_t{3}, 1, 2),
@@ -191,8 +197,8 @@ void AddBadKeys(CaseList& list) {
 // Values and arrays of every type whose bytes are missing, and a small file cut off at every byte.
 void AddCutFiles(CaseList& list) {
   for (uint32_t type = 0; type <= static_cast<uint32_t>(GgufType::kFloat64); ++type) {
-    list.Refused(fmt::format("scalar-{}-cut", type), GgufBuilder().SetRaw("k", type, {}).Build(),
-                 "ends inside metadata key 'k'");
+    list.Refused(fmt::format("scalar-{}-cut", type), GgufBuilder().SetRaw("key", type, {}).Build(),
+                 "ends inside metadata key 'key'");
     if (type == kArrayType) continue;
     list.Refused(fmt::format("array-{}-cut", type),
                  GgufBuilder().SetRaw("k", kArrayType, Raw(type, uint64_t{3})).Build(),
@@ -346,8 +352,9 @@ uint64_t WalkGguf(const GgufFile& file) {
     for (const std::byte byte : data) sum = sum * 31 + static_cast<uint64_t>(byte);
   }
   constexpr std::string_view kNoKey = "no such key";
-  sum +=
-      file.Find(kNoKey) == nullptr && !file.GetInt(kNoKey) && !file.GetFloat(kNoKey) && !file.GetInts(kNoKey);
+  sum += file.Find(kNoKey) == nullptr;
+  sum += !file.GetInt(kNoKey) && !file.GetFloat(kNoKey) && !file.GetBool(kNoKey) && !file.GetString(kNoKey);
+  sum += !file.GetInts(kNoKey) && !file.GetFloats(kNoKey) && !file.GetStrings(kNoKey);
   return sum + (file.FindTensor("no such tensor") == nullptr);
 }
 
