@@ -1,10 +1,9 @@
 // De-quantisation and matrix-vector products in Highway, for every vector of 4, 8 or 16 floats. Included once
 // for each target; kQuantised of the target's namespace is its table.
 //
-// Every block type is first brought to one shape: signed bytes in the order of the elements, and for each
-// group a scale and perhaps a minimum. What follows is then shared by all types.
-//
-// Compile with -ffp-contract=off: a fused scale * q + min is not the value that ggml defines.
+// De-quantised values equal ref's bits: scale times integer has at most 24 significant bits in every type (11
+// of a float16, 6 to 8 of a sub-scale, 4 to 8 of the integer), so only the addition of a minimum rounds,
+// fused or not.
 
 #include <algorithm>
 #include <cstdint>
