@@ -250,7 +250,7 @@ UNKNOWN = [
     QWEN_2_5.replace("message.content + '<|im_end|>'", "message.content.split('</think>')[-1] + '<|im_end|>'"),
     LLAMA_2.replace("<<SYS>>", "<SYS>"), LLAMA_2.replace("content.strip() + ' [/INST]'", "content + ' [/INST]'"),
     LLAMA_3.replace(" | trim", ""), LLAMA_3_1.replace("December 2023", "June 2024"),
-    ZEPHYR.replace("{% endif %}\n", "{% endif %}\n\n"), ZEPHYR.replace("{{ '<|user|>", "{{- '<|user|>"),
+    ZEPHYR.replace("{% endif %}\n", "{% endif %}\n\n"), ZEPHYR.replace("'<|assistant|>' }}", "'<|assistant|>' -}}"),
     "{{ bos_token }}{% for message in messages %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% endfor %}",
     "{% for message in messages", "{{ 'unclosed", "{#", "{%", "{%-%}", "{{-}}", "\u0000{%\n",
 ]
@@ -265,13 +265,18 @@ CHATS = [
     chat("Hi"), chat("Hi", system="Be brief."), chat("Hi", "Hello!", "How are you?"),
     chat("Hi", "Hello!", "How are you?", "Fine.", system="You are a pirate."), chat(""), chat("", system=""),
     chat(" \n What is the pass key?\t\n", "  36695 \n", "Sure? "), chat("\u00a0\u3000x\u2028\u001f\u0085", "\u200by\u180e"),
-    chat("a{{ b }}c{% d %}", system="'quoted' \"text\" \\n \\"), chat("<|im_end|></s>[/INST]<|eot_id|>"),
+    chat("a{{ b }}c{% d %}", system="'quoted' \"text\" \\n \\"), chat("<|im_end|></s>[/INST]<|eot_id|>"), chat("Hi", "<think>well</think>Hello!", "Bye"),
     chat("Xin ch\u00e0o \U0001f600 \u4f60\u597d", system=" \u00e9\n"), chat("Hi", "Hello!"),
     [{"role": "system", "content": "Only a system message."}],
     [{"role": "assistant", "content": "I begin."}, {"role": "user", "content": "Hi"}],
     [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}],
     chat("Hi") + [{"role": "system", "content": "late"}, {"role": "user", "content": "Hi again"}],
 ]
+
+
+def render_all(template, bos, eos):
+    """In the order of CHATS, each without and with the generation prompt; null where the template refuses."""
+    return [[render(template, messages, prompt, bos, eos) for prompt in (False, True)] for messages in CHATS]
 
 
 def render(template, messages, prompt, bos, eos):
@@ -292,8 +297,8 @@ def render(template, messages, prompt, bos, eos):
 def main():
     templates = []
     for name, template, bos, eos in TEMPLATES:
-        # In the order of CHATS, each without and with the generation prompt; null where the template refuses.
-        rendered = [[render(template, messages, prompt, bos, eos) for prompt in (False, True)] for messages in CHATS]
+        rendered = render_all(template, bos, eos)
+        assert all(render_all(other, bos, eos) != rendered for other in UNKNOWN), "an unknown template renders alike"
         templates.append({"name": name, "bos": bos, "eos": eos, "template": template, "rendered": rendered})
     text = json.dumps({"chats": CHATS, "templates": templates, "unknown": UNKNOWN}, ensure_ascii=False, indent=0)
     OUT.write_text(text + "\n", encoding="utf-8")
