@@ -21,7 +21,8 @@ class PolicyState {
  public:
   virtual ~PolicyState() = default;
   virtual std::unique_ptr<PolicyState> Fork() const = 0;
-  // The most tokens m <= n that Truncate can go back to exactly; the engine feeds tokens [m, n) again.
+  // The most tokens m <= n that Truncate can go back to exactly; the engine feeds tokens [m, n) again. Every
+  // state can take back its newest token, so that a decode step which failed in a later layer is undone.
   virtual int64_t RewindPoint(int64_t n) const = 0;
   // Forgets tokens from m on; m was a RewindPoint.
   virtual void Truncate(int64_t m) = 0;

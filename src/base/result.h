@@ -40,10 +40,11 @@ inline tl::unexpected<Error> Unsupported(std::string message) {
 #define LH_CONCAT(a, b) LH_CONCAT_INNER(a, b)
 
 // LH_TRY(status): returns the error of a Status or Result to the caller.
-#define LH_TRY(expression)                                                        \
-  do {                                                                            \
-    auto lh_status = (expression);                                                \
-    if (!lh_status) return tl::unexpected<::longheads::Error>(lh_status.error()); \
+#define LH_TRY(expression) LH_TRY_INNER(expression, LH_CONCAT(lh_status_, __LINE__))
+#define LH_TRY_INNER(expression, name)                                  \
+  do {                                                                  \
+    auto name = (expression);                                           \
+    if (!name) return tl::unexpected<::longheads::Error>(name.error()); \
   } while (false)
 
 // LH_ASSIGN(auto x, result): x is the value, or the error goes to the caller.

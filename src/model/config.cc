@@ -102,8 +102,8 @@ Result<ModelConfig> ReadConfig(const GgufFile& file) {
     return InvalidInput(fmt::format("{}: {} query heads cannot share {} key/value heads", file.name(),
                                     config.n_heads, config.n_kv_heads));
   }
-  if (value_dim != config.head_dim || rotary_dim != config.head_dim || config.head_dim % 8 != 0 ||
-      config.head_dim > 256) {
+  if (value_dim != config.head_dim || rotary_dim != config.head_dim || config.head_dim < 8 ||
+      config.head_dim % 8 != 0 || config.head_dim > 256) {
     return Unsupported(
         fmt::format("{}: heads of {} (values {}, rotary {}) are not served: keys, values and rotation "
                     "must have the same size, a multiple of 8 up to 256",
