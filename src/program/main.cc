@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "program/eval_command.h"
 
 int main(int argc, char** argv) {
   using longheads::Command;
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   longheads::AddLogitsCommand(program, command);
   longheads::AddInfoCommand(program, command);
   longheads::AddMethodsCommand(program, command);
+  longheads::AddEvalCommand(program, command);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
