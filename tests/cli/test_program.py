@@ -1,0 +1,270 @@
+"""The program as its users meet it: what it prints where, its exit statuses, and what it says of bad input.
+
+usage: test_program.py PROGRAM WRITE_TINY_MODELS [unittest arguments]
+"""
+
+import array
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = ""
+MODELS = pathlib.Path()
+SCRATCH = pathlib.Path()
+
+
+def run(*arguments, stdin=b"", env=None, timeout=120):
+    environment = dict(os.environ, **(env or {}))
+    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, timeout=timeout,
+                          env=environment)
+
+
+def write_ids(path, ids):
+    body = array.array("i", ids).tobytes()
+    header = ("{'descr': '<i4', 'fortran_order': False, 'shape': (%d,), }" % len(ids)).encode()
+    header = header.ljust(117) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + body)
+
+
+def read_floats(path):
+    data = path.read_bytes()
+    n_header = struct.unpack("<H", data[8:10])[0]
+    values = array.array("f")
+    values.frombytes(data[10 + n_header:])
+    return values
+
+
+class Answers(unittest.TestCase):
+    def test_stdout_carries_the_answer_alone(self):
+        result = run("run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "Hello", "-n", 5)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(result.stdout.endswith(b"\n"))
+        self.assertIn(b"tokens", result.stderr)
+        quiet = run("run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "Hello", "-n", 5, "--quiet")
+        self.assertEqual((quiet.stdout, quiet.stderr), (result.stdout, b""))
+
+    def test_the_same_from_option_file_and_pipe(self):
+        text = "Some text to go on with. " * 20
+        file = SCRATCH / "text.txt"
+        file.write_text(text)
+        common = ["-m", MODELS / "plain.gguf", "--no-chat", "-n", 8, "--quiet"]
+        answers = {run("run", *common, "-p", text).stdout, run("run", *common, "-f", file).stdout,
+                   run("run", *common, "-", stdin=text.encode()).stdout,
+                   run("run", *common, "-f", "-", stdin=text.encode()).stdout}
+        self.assertEqual(len(answers), 1)
+
+    def test_json_is_one_object(self):
+        result = run("run", "-m", MODELS / "chat.gguf", "-p", "Hello", "-q", "What?", "-n", 4, "--json")
+        answer = json.loads(result.stdout)
+        self.assertTrue(answer["chat"])
+        self.assertLessEqual(answer["answer_tokens"], 4)
+        self.assertEqual(len(answer["tokens"]), answer["answer_tokens"])
+
+    def test_seeds_repeat_and_threads_do_not_show(self):
+        common = ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "Hello there", "-n", 20, "--quiet"]
+        drawn = common + ["--temp", 1.5, "--seed", 7]
+        self.assertEqual(run(*drawn).stdout, run(*drawn, "-t", 3).stdout)
+        self.assertNotEqual(run(*drawn).stdout, run(*common, "--temp", 1.5, "--seed", 8).stdout)
+        self.assertEqual(run(*common, "-t", 1).stdout, run(*common, "-t", 4).stdout)
+
+    def test_long_text_is_read_with_selection_and_full_attention_warns(self):
+        text = "a b c d e f " * 200
+        for method, warns in (("full", True), ("auto", False), ("longheads,chunk=16,window=64,begin=128", False)):
+            result = run("run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", text, "-n", 3, "--attn", method)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(b"warning" in result.stderr, warns, result.stderr)
+
+    def test_reference_kernels_by_force(self):
+        result = run("run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "Hello", "-n", 3, "--backend", "ref")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn(b"ref", result.stderr)
+
+
+class Tokens(unittest.TestCase):
+    def test_round_trip(self):
+        text = "Grüße, 123 世界 🙂\n  x"
+        ids = run("tokenize", "-m", MODELS / "plain.gguf", "-p", text)
+        self.assertEqual(ids.returncode, 0, ids.stderr)
+        as_json = run("tokenize", "-m", MODELS / "plain.gguf", "-p", text, "--json").stdout
+        self.assertEqual(json.loads(as_json), [int(line) for line in ids.stdout.split()])
+        for form in (ids.stdout, as_json):
+            back = run("detokenize", "-m", MODELS / "plain.gguf", "-", stdin=form)
+            self.assertEqual(back.stdout.decode(), text)
+
+    def test_special(self):
+        plain = run("tokenize", "-m", MODELS / "plain.gguf", "-p", "<|im_end|>").stdout.split()
+        special = run("tokenize", "-m", MODELS / "plain.gguf", "-p", "<|im_end|>", "--special").stdout.split()
+        self.assertGreater(len(plain), len(special))
+
+    def test_bytes_that_are_not_utf8_are_noted_once(self):
+        result = run("tokenize", "-m", MODELS / "plain.gguf", "-", stdin=b"a\xff\xffb")
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stderr.count(b"note"), 1)
+        back = run("detokenize", "-m", MODELS / "plain.gguf", "-", stdin=result.stdout)
+        self.assertEqual(back.stdout.decode(), "a\ufffd\ufffdb")
+
+
+class Logits(unittest.TestCase):
+    def test_prefill_and_decode_agree(self):
+        ids = SCRATCH / "ids.npy"
+        write_ids(ids, [5, 17, 200, 33, 44, 5, 100, 7])
+        rows = []
+        for prefill in (8, 3, 0):
+            out = SCRATCH / f"logits{prefill}.npy"
+            result = run("logits", "-m", MODELS / "plain.gguf", "--tokens", ids, "--out", out, "--prefill", prefill,
+                         "--compute", "f32")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            rows.append(read_floats(out))
+        self.assertEqual(len(rows[0]), 8 * 272)
+        for other in rows[1:]:
+            self.assertLess(max(abs(a - b) for a, b in zip(rows[0], other)), 3e-5)
+
+
+class BadInput(unittest.TestCase):
+    def refused(self, *arguments, says=(), **keywords):
+        result = run(*arguments, **keywords)
+        error = result.stderr.decode()
+        self.assertEqual(result.returncode, 2, (arguments, error))
+        self.assertEqual(result.stdout, b"")
+        self.assertGreater(len(error.strip()), 15)
+        for word in says:
+            self.assertIn(word, error)
+        return error
+
+    def test_models(self):
+        (SCRATCH / "empty.gguf").write_bytes(b"")
+        (SCRATCH / "cut.gguf").write_bytes((MODELS / "plain.gguf").read_bytes()[:5000])
+        (SCRATCH / "text.gguf").write_text("This is no model.\n" * 100)
+        for name in ("missing.gguf", "empty.gguf", "cut.gguf", "text.gguf"):
+            self.refused("run", "-m", SCRATCH / name, "-p", "x", says=[name])
+            self.refused("info", SCRATCH / name, says=[name])
+            self.refused("tokenize", "-m", SCRATCH / name, "-p", "x", says=[name])
+        self.refused("run", "-m", SCRATCH, "-p", "x", says=["director"])
+        self.refused("run", "-p", "x", env={"XDG_CACHE_HOME": str(SCRATCH / "nowhere")}, says=["-m", "make"])
+
+    def test_prompts(self):
+        model = ["run", "-m", MODELS / "plain.gguf", "--no-chat"]
+        self.refused(*model, says=["-p", "-f"])
+        self.refused(*model, "-p", "", says=["empty"])
+        self.refused(*model, "-p", " \n ", says=["empty"])
+        self.refused(*model, "-", says=["empty"])
+        self.refused(*model, "-p", "x", "-f", "y", says=["only one"])
+        self.refused(*model, "-f", SCRATCH / "missing.txt", says=["missing.txt"])
+        self.refused(*model, "-f", SCRATCH, says=["director"])
+        self.refused(*model, "book.txt", says=["-f"])
+        self.refused(*model, "-", stdin=b"caf\xe9 au lait", says=["0xE9", "offset 3", "iconv"])
+        self.assertEqual(run(*model, "-", "--replace-invalid", "-n", 2, stdin=b"caf\xe9").returncode, 0)
+
+    def test_templates(self):
+        self.refused("run", "-m", MODELS / "strange-template.gguf", "-p", "x", says=["--no-chat", "a template nobody"])
+        self.assertEqual(run("run", "-m", MODELS / "strange-template.gguf", "-p", "x", "--no-chat", "-n", 1).returncode, 0)
+        self.refused("run", "-m", MODELS / "plain.gguf", "-p", "x", "--chat", says=["template"])
+
+    def test_attention(self):
+        model = ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "x", "--attn"]
+        self.refused(*model, "longhead", says=["did you mean 'longheads'"])
+        self.refused(*model, "longheads,chunk=100,window=256", says=["multiple", "try window=300"])
+        self.refused(*model, "longheads,chunk=64,window=1024", says=["trained on"])
+        self.refused(*model, "longheads,chunk=32,window=256,begin=128", says=["begin", "window"])
+        self.refused(*model, "longheads,chunk=32,window=64", says=["three"])
+        self.refused(*model, "longheads,chnk=32", says=["did you mean 'chunk'"])
+        self.refused(*model, "longheads,chunk=0")
+        self.refused(*model, "longheads,chunk=99999999999999999999")
+        self.refused(*model, "longheads,chunk", says=["option=value"])
+        self.refused(*model, "", says=["method"])
+        self.refused("methods", "longhead", says=["longheads"])
+
+    def test_options(self):
+        model = ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "x"]
+        for option, value in (("--temp", -1), ("--temp", "nan"), ("--top-p", 0), ("--top-k", -1), ("--min-p", 1),
+                              ("--repeat-penalty", 0), ("-n", 0), ("-n", "many"), ("-t", -1), ("-t", 100000),
+                              ("--compute", "fp4"), ("--kv-type", "fp4"), ("--backend", "neon")):
+            with self.subTest(option=option, value=value):
+                self.refused(*model, option, value)
+        self.refused()
+        self.refused("rnu")
+        self.refused("run", "--nonsense")
+
+    def test_ids(self):
+        for text in (b"1 2 x", b"[1, 2", b"[1.5]", b"99999", b"-1", b"1e3"):
+            with self.subTest(text=text):
+                self.refused("detokenize", "-m", MODELS / "plain.gguf", "-", stdin=text)
+        ids = SCRATCH / "bad.npy"
+        out = SCRATCH / "out.npy"
+        logits = ["logits", "-m", MODELS / "plain.gguf", "--tokens", ids, "--out"]
+        self.refused(*logits, out, says=["bad.npy"])
+        ids.write_bytes(b"\x93NUMPY nothing")
+        self.refused(*logits, out, says=["bad.npy"])
+        write_ids(ids, [1, 99999])
+        self.refused(*logits, out, says=["99999"])
+        write_ids(ids, [1, 2])
+        self.refused(*logits, SCRATCH / "no" / "such" / "folder.npy", says=["folder.npy"])
+        self.refused(*logits, out, "--prefill", 3, says=["--prefill"])
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
+    def test_full_disk(self):
+        ids = SCRATCH / "some.npy"
+        write_ids(ids, [1, 2, 3] * 40)
+        self.refused("logits", "-m", MODELS / "plain.gguf", "--tokens", ids, "--out", "/dev/full", says=["/dev/full"])
+        for command in (["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "x", "-n", "3"],
+                        ["tokenize", "-m", MODELS / "plain.gguf", "-p", "x"]):
+            with open("/dev/full", "w") as full:
+                result = subprocess.run([PROGRAM, *map(str, command)], stdout=full, stderr=subprocess.PIPE, timeout=60)
+            self.assertEqual(result.returncode, 2, result.stderr)
+
+
+class Help(unittest.TestCase):
+    def test_every_command_has_help_with_an_example(self):
+        self.assertIn(b"run -f", run("--help").stdout)
+        for command in (["run"], ["tokenize"], ["detokenize"], ["logits"], ["info"], ["methods"], ["eval", "passkey"]):
+            result = run(*command, "--help")
+            self.assertEqual(result.returncode, 0)
+            self.assertIn(b"Example", result.stdout, command)
+        self.assertRegex(run("--version").stdout, rb"longheads \d+\.\d+\.\d+")
+
+    def test_methods_and_info(self):
+        self.assertIn(b"longheads", run("methods").stdout)
+        options = run("methods", "longheads").stdout
+        for option in (b"chunk", b"window", b"begin", b"reps", b"select", b"compat"):
+            self.assertIn(option, options)
+        info = run("info", MODELS / "plain.gguf", "-c", "4k").stdout
+        for word in (b"512 tokens", b"4096 tokens", b"F32", b"base 10000"):
+            self.assertIn(word, info)
+
+
+class Interrupt(unittest.TestCase):
+    def test_ctrl_c_stops_within_a_second_with_130(self):
+        # Two seconds into a text that takes far longer: reading. Then while writing an endless answer.
+        text = SCRATCH / "long.txt"
+        text.write_text("word " * 40000)
+        for arguments in (["-f", text, "--backend", "ref", "--attn", "full"],
+                          ["-p", "Hello", "-n", 10000000]):
+            process = subprocess.Popen([PROGRAM, "run", "-m", str(MODELS / "plain.gguf"), "--no-chat",
+                                        *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            time.sleep(2)
+            self.assertIsNone(process.poll(), "it ended before it could be interrupted")
+            start = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            output, error = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 130, error)
+            # A second on a free machine; others may be using this one.
+            self.assertLess(time.monotonic() - start, 10)
+            if "-n" in arguments:
+                self.assertGreater(len(output), 0, "what was written so far is shown")
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        MODELS = pathlib.Path(folder) / "models"
+        SCRATCH = pathlib.Path(folder) / "scratch"
+        SCRATCH.mkdir()
+        subprocess.run([sys.argv[2], str(MODELS)], check=True)
+        unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
