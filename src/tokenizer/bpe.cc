@@ -81,9 +81,10 @@ class BpeTokenizer::WordCache {
   bool Take(std::string_view word, std::vector<TokenId>& ids) const {
     const auto found = ranges_.find(word);
     if (found == ranges_.end()) return false;
-    // The range lies in `ids` itself, which may move as it grows.
-    ids.reserve(ids.size() + found->second.count);
-    for (size_t i = 0; i < found->second.count; ++i) ids.push_back(ids[found->second.begin + i]);
+    for (size_t i = 0; i < found->second.count; ++i) {
+      const TokenId id = ids[found->second.begin + i];  // a copy: `ids` moves as it grows
+      ids.push_back(id);
+    }
     return true;
   }
   void Put(std::string_view word, size_t begin, size_t count) {
@@ -117,7 +118,7 @@ Result<std::unique_ptr<const Tokenizer>> BpeTokenizer::Create(Vocabulary vocabul
     const auto id = static_cast<TokenId>(i);
     const TokenType type = tokenizer->Type(id);
     if (type == TokenType::kUserDefined) tokenizer->user_defined_.Add(v.tokens[i], id);
-    if (type == TokenType::kUserDefined || type == TokenType::kControl) {
+    if (type == TokenType::kUserDefined || type == TokenType::kControl || type == TokenType::kUnknown) {
       tokenizer->user_defined_and_control_.Add(v.tokens[i], id);
     }
     if (tokenizer->pre_tokenizer_.ignores_merges() && type == TokenType::kNormal) {

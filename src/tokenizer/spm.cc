@@ -92,6 +92,7 @@ Status SpmTokenizer::ReadTokens() {
     }
     switch (Type(id)) {
       case TokenType::kControl:
+      case TokenType::kUnknown:
         control_.Add(text, id);
         break;
       case TokenType::kByte: {
@@ -117,7 +118,6 @@ Status SpmTokenizer::ReadTokens() {
         if (HoldsInnerSpace(text)) pieces_end_before_space_ = false;
         break;
       }
-      case TokenType::kUnknown:
       case TokenType::kUnused:
         break;
     }

@@ -40,8 +40,10 @@ struct Vocabulary {
 };
 
 struct EncodeOptions {
-  bool parse_special =
-      false;                 // text like "<|im_start|>" becomes the control token instead of plain characters
+  // Text like "<|im_start|>" becomes the control token instead of plain characters. User-defined tokens are
+  // found in any case. In SPM what follows a control token begins with a space anew, as in Hugging Face's
+  // Llama tokenizer.
+  bool parse_special = false;
   bool add_special = false;  // BOS and EOS at the ends as the vocabulary asks for them
 };
 

@@ -203,7 +203,7 @@ def spm():
                                   "unknown": model.unk_id(), "tokens": pieces, "types": types, "scores": scores})
 
     # sentencepiece never finds control tokens in a text: it encodes what lies between them, each part anew.
-    controls = sorted(["<s>", "</s>", *control], key=len, reverse=True)
+    controls = sorted(["<unk>", "<s>", "</s>", *control], key=len, reverse=True)
     split = re.compile("(" + "|".join(map(re.escape, controls)) + ")")
 
     def encode(text, special):
