@@ -139,6 +139,7 @@ TEST_F(PasskeyTest, InterruptKeepsWhatIsDone) {
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().kind, ErrorKind::kCancelled);
   EXPECT_EQ(records_.size(), 2u);
+  cancel_after_ = -1;
   cancel_.Reset();
   records_.clear();
   ASSERT_TRUE(RunPasskey(options, Hooks(), records_));
@@ -162,7 +163,7 @@ TEST_F(PasskeyTest, ProgressOfACaseGoesFromNothingToAllOfWhatIsRead) {
   std::vector<double> shares;
   hooks.on_prefill = [&](const std::string&, const PasskeyCase&, int64_t n_tokens) {
     EXPECT_GT(n_tokens, 0);
-    if (!shares.empty()) EXPECT_DOUBLE_EQ(shares.back(), 1);
+    EXPECT_DOUBLE_EQ(shares.empty() ? 1 : shares.back(), 1);
     shares.clear();
     return std::function<void(double)>([&](double share) {
       EXPECT_GE(share, shares.empty() ? 0 : shares.back());

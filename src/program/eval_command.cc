@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -95,12 +96,9 @@ class PasskeyReport {
     progress_.reset();
   }
 
-  int64_t n_cases() const { return n_cases_; }
-
  private:
   void PrintCase(const PasskeyRecord& r, bool from_file, int64_t done, int64_t n_cases) {
     FinishProgress();
-    n_cases_ = n_cases;
     fmt::print(stderr, "[{}/{}] {}: {}, {}/{} digits forced, key {}, answer {}, {}\n", done, n_cases,
                Describe(r.attention, r.which), r.correct ? "right" : "wrong", r.digits_right, r.digits, r.key,
                Quote(r.answer),
@@ -110,7 +108,6 @@ class PasskeyReport {
   }
 
   std::optional<PrefillProgress> progress_;
-  int64_t n_cases_ = 0;
 };
 
 Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
@@ -139,7 +136,7 @@ Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
   }
   if (!status && status.error().kind == ErrorKind::kCancelled) {
     return MakeError(ErrorKind::kCancelled,
-                     fmt::format("interrupted after {} cases{}", records.size(),
+                     fmt::format("interrupted with {} cases done{}", records.size(),
                                  passkey.out_dir.empty() ? "" : "; the same command goes on from there"));
   }
   if (!status) return tl::unexpected<Error>(status.error());
