@@ -39,7 +39,8 @@ function(longheads_test name)
   add_executable(${name}_test ${ARG_SOURCES})
   target_link_libraries(${name}_test PRIVATE longheads_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE LONGHEADS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  gtest_discover_tests(${name}_test TEST_PREFIX ${prefix} DISCOVERY_TIMEOUT 60
+  # Parameters without their values, which gtest prints as bytes: names are the same in every build.
+  gtest_discover_tests(${name}_test TEST_PREFIX ${prefix} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 

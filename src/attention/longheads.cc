@@ -10,7 +10,8 @@
 
 namespace longheads {
 
-// Representations of the complete chunks, and the open chunk's queries, which its representation will need.
+// Representations of the complete chunks, and the queries of the newest token's chunk, which its
+// representation needs; they stay when the chunk is complete, until the next begins.
 class LongHeads::State : public PolicyState {
  public:
   // Representations lie in blocks, so that a fork shares what is full and growth copies nothing.
@@ -23,14 +24,12 @@ class LongHeads::State : public PolicyState {
 
   std::unique_ptr<PolicyState> Fork() const override { return std::make_unique<State>(*this); }
 
-  int64_t RewindPoint(int64_t n) const override {
-    // Queries are kept for the open chunk alone.
-    return n / chunk_ == n_tokens_ / chunk_ ? n : n / chunk_ * chunk_;
-  }
+  int64_t RewindPoint(int64_t n) const override { return n >= open_ * chunk_ ? n : n / chunk_ * chunk_; }
 
   void Truncate(int64_t m) override {
     LH_CHECK(m <= n_tokens_ && m == RewindPoint(m));
     n_tokens_ = m;
+    open_ = std::min(open_, m / chunk_);
     blocks_.resize(static_cast<std::size_t>((m / chunk_ + kBlock - 1) / kBlock));
   }
 
@@ -39,9 +38,13 @@ class LongHeads::State : public PolicyState {
   }
 
   int64_t n_tokens() const { return n_tokens_; }
-  void set_n_tokens(int64_t n) { n_tokens_ = n; }
+  // Tokens up to n > 0 are in; the queries of the last one's chunk are in open_q.
+  void set_n_tokens(int64_t n) {
+    n_tokens_ = n;
+    open_ = (n - 1) / chunk_;
+  }
 
-  // The queries of token n_tokens() / chunk * chunk + offset: [n_heads, head_dim].
+  // The queries of the newest chunk's token at `offset`: [n_heads, head_dim].
   float* open_q(int64_t offset) { return open_q_.data() + offset * q_floats_; }
 
   // [head_dim] of one chunk; consecutive chunks of a block lie side by side.
@@ -55,10 +58,10 @@ class LongHeads::State : public PolicyState {
   }
   void MakeRoom(int64_t n_chunks) {
     const std::size_t n_blocks = static_cast<std::size_t>((n_chunks + kBlock - 1) / kBlock);
-    const std::size_t open =
-        static_cast<std::size_t>(n_tokens_ / chunk_ / kBlock);  // where the next chunk goes
-    if (open < blocks_.size() && blocks_[open].use_count() > 1) {
-      blocks_[open] = std::make_shared<std::vector<float>>(*blocks_[open]);
+    // From where the next chunk goes; there are blocks behind it where an earlier Extend was cancelled.
+    const std::size_t open = static_cast<std::size_t>(n_tokens_ / chunk_ / kBlock);
+    for (std::size_t b = open; b < blocks_.size(); ++b) {
+      if (blocks_[b].use_count() > 1) blocks_[b] = std::make_shared<std::vector<float>>(*blocks_[b]);
     }
     while (blocks_.size() < n_blocks) {
       blocks_.push_back(std::make_shared<std::vector<float>>(static_cast<std::size_t>(BlockFloats())));
@@ -73,6 +76,7 @@ class LongHeads::State : public PolicyState {
   int64_t q_floats_;
   int64_t head_dim_;
   int64_t n_tokens_ = 0;
+  int64_t open_ = 0;  // the chunk whose queries open_q_ holds, up to n_tokens_
   std::vector<std::shared_ptr<std::vector<float>>> blocks_;  // each [n_rep_heads, kBlock, head_dim]
   std::vector<float> open_q_;                                // [chunk, n_heads, head_dim]
 };
@@ -128,10 +132,11 @@ void LongHeads::Extend(const ExtendInput& input, PolicyState& policy_state) cons
   state.MakeRoom(end / l);
   // Chunks that these tokens complete; only the first can have begun before them.
   for (int64_t chunk = input.token_begin / l; chunk < end / l; ++chunk) {
-    if (input.cancel != nullptr && input.cancel->cancelled()) return;
     Represent(input, chunk, state);
+    // Raised in between, the representation may be half done: the state stays at the tokens it had.
+    if (input.cancel != nullptr && input.cancel->cancelled()) return;
   }
-  const int64_t open_begin = std::max(end / l * l, input.token_begin);
+  const int64_t open_begin = std::max((end - 1) / l * l, input.token_begin);
   for (int64_t j = open_begin; j < end; ++j) {
     std::memcpy(state.open_q(j % l), input.q + (j - input.token_begin) * q_floats,
                 sizeof(float) * static_cast<std::size_t>(q_floats));
@@ -384,7 +389,13 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, std::span<const 
 
 // ---- What the user is told
 
-std::string LongHeads::Warning(int64_t) const { return ""; }
+std::string LongHeads::Warning(int64_t n_tokens) const {
+  if (std::min(n_tokens, options_.begin) <= trained_window_) return "";
+  return fmt::format(
+      "full attention up to begin={} goes past the {} tokens the model was trained on: expect nonsense from "
+      "there on (a smaller begin selects earlier)",
+      options_.begin, trained_window_);
+}
 
 std::string LongHeads::Explain() const {
   return fmt::format(

@@ -21,7 +21,8 @@ class PolicyState {
  public:
   virtual ~PolicyState() = default;
   virtual std::unique_ptr<PolicyState> Fork() const = 0;
-  // The most tokens m <= n that Truncate can go back to exactly; the engine feeds tokens [m, n) again.
+  // The most tokens m <= n that Truncate can go back to exactly; the engine feeds tokens [m, n) again. Every
+  // state can take back its newest token, so that a decode step which failed in a later layer is undone.
   virtual int64_t RewindPoint(int64_t n) const = 0;
   // Forgets tokens from m on; m was a RewindPoint.
   virtual void Truncate(int64_t m) = 0;
@@ -60,7 +61,8 @@ class Policy {
   virtual std::unique_ptr<PolicyState> NewState() const = 0;
   virtual std::unique_ptr<PolicyScratch> NewScratch() const = 0;
 
-  // Takes new tokens into the state. Called from one thread, which may run loops on the pool.
+  // Takes new tokens into the state. Called from one thread, which may run loops on the pool. Where
+  // input.cancel is raised before it is done the state may still be that of the tokens before.
   virtual void Extend(const ExtendInput& input, PolicyState& state) const = 0;
 
   // The plan of one KV head's block of queries; states[s] belongs to block.sequences[s] and knows every token

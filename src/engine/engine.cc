@@ -124,7 +124,7 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   return plan;
 }
 
-Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool chat) const {
+Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool chat) const try {
   if (!chat) return tokenizer_->Encode(text, {.parse_special = false, .add_special = true});
   if (!chat_template_) return Unsupported(chat_template_error_);
   const Vocabulary& vocabulary = tokenizer_->vocabulary();
@@ -165,6 +165,8 @@ Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool ch
   LH_TRY(append(text, false));
   LH_TRY(append(std::string_view(frame).substr(at + kMark.size()), true));
   return tokens;
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(OutOfMemory());
 }
 
 Session Engine::NewSession() const { return Session(transformer_->NewSequence()); }
@@ -174,6 +176,12 @@ Session Engine::Fork(const Session& session) const {
   fork.tokens_ = session.tokens_;
   fork.phases_ = session.phases_;
   return fork;
+}
+
+void Session::MakeRoom() {
+  // By doubling: a step in which the text does not outgrow them allocates nothing.
+  if (tokens_.size() == tokens_.capacity()) tokens_.reserve(2 * tokens_.size() + 64);
+  if (phases_.size() == phases_.capacity()) phases_.reserve(2 * phases_.size() + 64);
 }
 
 Status Engine::Guard(Session& session, const std::function<Status()>& work) {
@@ -208,7 +216,7 @@ Status Engine::CheckMemory(const Session& session, int64_t n_new) const {
 }
 
 Result<std::vector<float>> Engine::Prefill(Session& session, std::span<const TokenId> tokens, Outputs outputs,
-                                           const ForwardControl& control) {
+                                           const ForwardControl& control) try {
   if (tokens.empty()) return InvalidInput("the prompt is empty: there is nothing to read");
   LH_TRY(CheckMemory(session, static_cast<int64_t>(tokens.size())));
   std::vector<float> hidden;
@@ -220,21 +228,22 @@ Result<std::vector<float>> Engine::Prefill(Session& session, std::span<const Tok
     return {};
   }));
   return hidden;
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(OutOfMemory());
 }
 
 Result<std::vector<float>> Engine::Decode(std::span<Session* const> sessions,
                                           std::span<const TokenId> tokens) {
   LH_CHECK(sessions.size() == tokens.size());
-  std::vector<BatchItem> items;
   std::vector<float> hidden;
   Status status;
   try {
+    batch_.clear();
     for (std::size_t i = 0; i < sessions.size(); ++i) {
-      sessions[i]->tokens_.reserve(sessions[i]->tokens_.size() + 1);
-      sessions[i]->phases_.reserve(sessions[i]->phases_.size() + 1);
-      items.push_back({.sequence = &sessions[i]->state_, .tokens = tokens.subspan(i, 1)});
+      sessions[i]->MakeRoom();
+      batch_.push_back({.sequence = &sessions[i]->state_, .tokens = tokens.subspan(i, 1)});
     }
-    status = transformer_->Forward(items, Phase::kDecode, Outputs::kLast, {}, hidden);
+    status = transformer_->Forward(batch_, Phase::kDecode, Outputs::kLast, {}, hidden);
   } catch (const std::bad_alloc&) {
     status = tl::unexpected<Error>(OutOfMemory());
   }
@@ -243,38 +252,45 @@ Result<std::vector<float>> Engine::Decode(std::span<Session* const> sessions,
       sessions[i]->tokens_.push_back(tokens[i]);
       sessions[i]->phases_.push_back(Phase::kDecode);
     } else {
-      // Some layers may have taken the token; go back to where all of them stood.
-      LH_TRY(Truncate(*sessions[i], sessions[i]->size()));
+      // Some layers may have taken the token: go back to where all of them stood.
+      sessions[i]->state_.Truncate(sessions[i]->size());
     }
   }
   if (!status) return tl::unexpected<Error>(status.error());
   return hidden;
 }
 
-Status Engine::Truncate(Session& session, int64_t n) {
+Status Engine::Truncate(Session& session, int64_t n) try {
   LH_CHECK(n >= 0 && n <= session.size());
   const int64_t point = session.state_.RewindPoint(n);
-  session.state_.Truncate(point);
-  const std::vector<TokenId> again(session.tokens_.begin() + point, session.tokens_.begin() + n);
-  const std::vector<Phase> phases(session.phases_.begin() + point, session.phases_.begin() + n);
-  session.tokens_.resize(static_cast<std::size_t>(point));
-  session.phases_.resize(static_cast<std::size_t>(point));
-  for (std::size_t i = 0; i < again.size();) {
-    if (phases[i] == Phase::kDecode) {
-      Session* const self = &session;
-      const Result<std::vector<float>> hidden = Decode(std::span(&self, 1), std::span(again).subspan(i, 1));
-      if (!hidden) return tl::unexpected<Error>(hidden.error());
+  const auto cut = [point](Session& to) {
+    to.state_.Truncate(point);
+    to.tokens_.resize(static_cast<std::size_t>(point));
+    to.phases_.resize(static_cast<std::size_t>(point));
+  };
+  if (point == n) {
+    cut(session);
+    return {};
+  }
+  Session shorter = Fork(session);  // feeding may fail: the session stays as it was until it is done
+  cut(shorter);
+  const std::span<const TokenId> tokens(session.tokens_);
+  for (std::size_t i = static_cast<std::size_t>(point); i < static_cast<std::size_t>(n);) {
+    if (session.phases_[i] == Phase::kDecode) {
+      Session* const self = &shorter;
+      LH_TRY(Decode(std::span(&self, 1), tokens.subspan(i, 1)));
       ++i;
       continue;
     }
     std::size_t end = i;
-    while (end < again.size() && phases[end] == Phase::kPrefill) ++end;
-    const Result<std::vector<float>> hidden =
-        Prefill(session, std::span(again).subspan(i, end - i), Outputs::kNone, {});
-    if (!hidden) return tl::unexpected<Error>(hidden.error());
+    while (end < static_cast<std::size_t>(n) && session.phases_[end] == Phase::kPrefill) ++end;
+    LH_TRY(Prefill(shorter, tokens.subspan(i, end - i), Outputs::kNone, {}));
     i = end;
   }
+  session = std::move(shorter);
   return {};
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(OutOfMemory());
 }
 
 std::vector<float> Engine::Logits(std::span<const float> hidden) {
@@ -285,7 +301,7 @@ std::vector<float> Engine::Logits(std::span<const float> hidden) {
 }
 
 Result<Generated> Engine::Generate(Session& session, std::span<const float> hidden,
-                                   const GenerateOptions& options) {
+                                   const GenerateOptions& options) try {
   LH_ASSIGN(Sampler sampler, Sampler::Create(options.sampling));
   Generated result;
   StreamingDecoder decoder(*tokenizer_);
@@ -319,6 +335,8 @@ Result<Generated> Engine::Generate(Session& session, std::span<const float> hidd
   if (!rest.empty() && options.on_token && !result.tokens.empty())
     options.on_token(result.tokens.back(), rest);
   return result;
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(OutOfMemory());
 }
 
 }  // namespace longheads

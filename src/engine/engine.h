@@ -1,5 +1,6 @@
 // The one C++ API that applications see: load a model, keep sessions, read prompts, generate. Nothing here
-// prints, and what goes wrong comes back as an Error with the session as it was.
+// prints, and what goes wrong comes back as an Error with the session as it was. Calls that return no Result
+// throw std::bad_alloc where memory is short. One thread at a time may use an engine and its sessions.
 #pragma once
 
 #include <functional>
@@ -37,6 +38,7 @@ class Session {
  private:
   friend class Engine;
   explicit Session(SequenceState state) : state_(std::move(state)) {}
+  void MakeRoom();  // for one more token
 
   SequenceState state_;
   std::vector<TokenId> tokens_;
@@ -95,14 +97,16 @@ class Engine {
 
   Session NewSession() const;
   Session Fork(const Session& session) const;
-  // Forgets tokens [n, size). Where the method cannot go back exactly, the last few are fed again.
+  // Forgets tokens [n, size). Where the method cannot go back exactly, the last few are fed again; should
+  // that fail, the session is as it was.
   Status Truncate(Session& session, int64_t n);
 
   // Appends a prompt. Gives the final hidden states: of the last token, or of all (see Logits). On an error
   // the session is as it was.
   Result<std::vector<float>> Prefill(Session& session, std::span<const TokenId> tokens, Outputs outputs,
                                      const ForwardControl& control);
-  // Appends one token to each session; hidden states [n_sessions, embed_dim].
+  // Appends one token to each of several sessions; hidden states [n_sessions, embed_dim]. On an error all
+  // sessions are as they were.
   Result<std::vector<float>> Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens);
 
   // logits [n_rows, vocab_size] of hidden states [n_rows, embed_dim].
@@ -127,6 +131,7 @@ class Engine {
   KvType kv_type_ = KvType::kF32;
   uint64_t weight_bytes_ = 0;
   std::unique_ptr<Transformer> transformer_;
+  std::vector<BatchItem> batch_;  // of the decode step that runs
 };
 
 }  // namespace longheads

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <unordered_set>
 
@@ -23,6 +24,7 @@ Result<Sampler> Sampler::Create(const SamplerOptions& o) {
   if (!(o.min_p >= 0 && o.min_p < 1)) return refuse("--min-p", "0 or more and below 1");
   if (!(o.repeat_penalty > 0) || !std::isfinite(o.repeat_penalty))
     return refuse("--repeat-penalty", "above 0");
+  if (o.repeat_window < 0) return refuse("the repeat window", "0 or more");
   return Sampler(o);
 }
 
@@ -31,9 +33,15 @@ TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> recent
     const std::size_t n = std::min(recent.size(), static_cast<std::size_t>(options_.repeat_window));
     for (const TokenId id :
          std::unordered_set<TokenId>(recent.end() - static_cast<std::ptrdiff_t>(n), recent.end())) {
+      if (id < 0 || static_cast<std::size_t>(id) >= logits.size()) continue;  // a row that is padding
       float& logit = logits[static_cast<std::size_t>(id)];
       logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
     }
+  }
+  // A damaged model may give anything; what follows needs numbers that compare and subtract.
+  for (float& logit : logits) {
+    constexpr float kMost = std::numeric_limits<float>::max();
+    logit = std::isnan(logit) ? -kMost : std::clamp(logit, -kMost, kMost);
   }
   if (options_.temperature == 0) return ArgMax(logits);
 

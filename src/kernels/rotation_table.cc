@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 
@@ -19,8 +20,9 @@ void RotationTable::Ensure(int64_t n_positions) {
   const int64_t needed = (n_positions + kSpan - 1) / kSpan;
   if (needed <= n_high_) return;
   const int64_t n_high = std::max(needed, 2 * n_high_);
-  high_.Reset(n_high * 2 * head_dim_);
-  for (int64_t h = 0; h < n_high; ++h) Fill(h * kSpan, high_.data() + h * 2 * head_dim_);
+  Buffer<float> high(n_high * 2 * head_dim_);  // where memory is short, the old table stays
+  for (int64_t h = 0; h < n_high; ++h) Fill(h * kSpan, high.data() + h * 2 * head_dim_);
+  high_ = std::move(high);
   n_high_ = n_high;
 }
 

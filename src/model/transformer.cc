@@ -211,16 +211,16 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
   const CancelToken* const cancel = control.cancel;
   const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
 
-  if (!p.q) {
+  if (!p.down) {  // made last: where memory ran out on the way, all are made again
     const auto create = kernels_.gemm.table->create;
     p.q = create(embed, q_dim, compute_, n_threads);
     p.kv = create(embed, kv_dim, compute_, n_threads);
     p.o = create(q_dim, embed, compute_, n_threads);
     p.gate_up = create(embed, ffn, compute_, n_threads);
-    p.down = create(ffn, embed, compute_, n_threads);
     p.panel.resize(static_cast<std::size_t>(n_threads));
     for (Buffer<float>& panel : p.panel) panel.Reset(Gemm::kPanel * std::max({embed, q_dim, ffn}));
     p.plans.resize(static_cast<std::size_t>(n_threads));
+    p.down = create(ffn, embed, compute_, n_threads);
   }
   p.Reserve(config_, n);
   sequence.kv.Reserve(first + n);

@@ -1,0 +1,296 @@
+#include "model/transformer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "tests/support/allocations.h"
+#include "tests/support/tiny_transformer.h"
+
+namespace longheads {
+namespace {
+
+// Two layers, four query heads on two key/value heads, a window of 4096: small enough to read 2,200 tokens
+// several times over.
+constexpr TinyLlamaOptions kTiny = {.embed = 32,
+                                    .n_heads = 4,
+                                    .n_kv_heads = 2,
+                                    .head_dim = 8,
+                                    .ffn = 48,
+                                    .context_length = 4096,
+                                    .vocabulary = false};
+
+struct Kind {
+  std::string attention;
+  ComputeType compute;
+  KvType kv_type;
+  std::string backend = "auto";
+};
+
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.backend << ", " << kind.attention << ", compute "
+       << (kind.compute == ComputeType::kF32 ? "f32" : "bf16") << ", KV "
+       << (kind.kv_type == KvType::kF32 ? "f32" : "bf16");
+}
+
+constexpr const char* kLongHeads = "longheads,chunk=16,window=64,begin=128";
+// Eight heads' worth of choice: chunks that cross pages, one representation per group.
+constexpr const char* kOddLongHeads = "longheads,chunk=24,window=120,begin=144,reps=kv,select=kv";
+
+class BitsTest : public testing::TestWithParam<Kind> {
+ protected:
+  TinyTransformer Make(int threads = 2) const {
+    return TinyTransformer({.model = kTiny,
+                            .attention = GetParam().attention,
+                            .backend = GetParam().backend,
+                            .compute = GetParam().compute,
+                            .kv_type = GetParam().kv_type,
+                            .threads = threads});
+  }
+  static std::vector<int32_t> Tokens(int64_t n, uint64_t seed = 7) {
+    return TinyTokens(n, kTiny.vocab_size, seed);
+  }
+};
+
+TEST_P(BitsTest, PrefillDoesNotDependOnItsBlocks) {
+  TinyTransformer tiny = Make();
+  const std::vector<int32_t> tokens = Tokens(2200);
+  SequenceState whole = tiny->NewSequence();
+  const std::vector<float> hidden = tiny.Prefill(whole, tokens);
+  const std::vector<float> next = tiny.Decode(whole, Tokens(20, 8));
+  for (const float value : hidden) ASSERT_TRUE(std::isfinite(value));
+
+  // Round the edges of a tile (96), of a page (256) and of a token block (2048), where chunks end too.
+  const std::vector<std::vector<int64_t>> splits = {
+      {1, 94, 1, 1, 1, 157, 1, 1, 1790, 1, 1, 1, 150},
+      {95, 160, 1, 1791, 1, 152},
+      {96, 159, 2, 1790, 2, 151},
+      {97, 160, 1791, 1, 151},
+      {256, 1792, 152},
+      {2049, 151},
+  };
+  for (const std::vector<int64_t>& split : splits) {
+    SequenceState sequence = tiny->NewSequence();
+    ASSERT_EQ(std::accumulate(split.begin(), split.end(), int64_t{0}), 2200);
+    EXPECT_TRUE(SameBits(tiny.Prefill(sequence, tokens, split), hidden)) << testing::PrintToString(split);
+    EXPECT_TRUE(SameBits(tiny.Decode(sequence, Tokens(20, 8)), next)) << testing::PrintToString(split);
+  }
+}
+
+TEST_P(BitsTest, PrefillTokenByTokenEqualsOneBlock) {
+  TinyTransformer tiny = Make();
+  const std::vector<int32_t> tokens = Tokens(300);
+  SequenceState whole = tiny->NewSequence();
+  const std::vector<float> hidden = tiny.Prefill(whole, tokens);
+  SequenceState sequence = tiny->NewSequence();
+  EXPECT_TRUE(SameBits(tiny.Prefill(sequence, tokens, std::vector<int64_t>(300, 1)), hidden));
+  EXPECT_TRUE(SameBits(tiny.Decode(sequence, Tokens(20, 8)), tiny.Decode(whole, Tokens(20, 8))));
+}
+
+TEST_P(BitsTest, NothingDependsOnTheNumberOfThreads) {
+  std::vector<float> hidden, decoded;
+  for (const int threads : {1, 2, 3, 4}) {
+    TinyTransformer tiny = Make(threads);
+    SequenceState sequence = tiny->NewSequence();
+    const std::vector<float> own = tiny.Prefill(sequence, Tokens(700));
+    const std::vector<float> own_decoded = tiny.Decode(sequence, Tokens(60, 8));
+    if (threads == 1) {
+      hidden = own;
+      decoded = own_decoded;
+    }
+    EXPECT_TRUE(SameBits(own, hidden)) << threads << " threads";
+    EXPECT_TRUE(SameBits(own_decoded, decoded)) << threads << " threads";
+  }
+}
+
+TEST_P(BitsTest, ADecodeStepDoesNotDependOnItsBatch) {
+  TinyTransformer tiny = Make();
+  // Some inside the first chunk, some past the beginning of selection, one about to open a page.
+  const std::vector<int64_t> lengths = {0, 5, 127, 255, 400};
+  constexpr int64_t kSteps = 40;
+  std::vector<SequenceState> sequences;
+  std::vector<std::vector<int32_t>> next;
+  std::vector<std::vector<float>> alone;
+  for (const int64_t n : lengths) {
+    const std::vector<int32_t> prompt = Tokens(n, static_cast<uint64_t>(n));
+    next.push_back(Tokens(kSteps, static_cast<uint64_t>(1000 + n)));
+    SequenceState sequence = tiny->NewSequence();
+    tiny.Prefill(sequence, prompt);
+    SequenceState fork = sequence.Fork();
+    alone.push_back(tiny.Decode(fork, next.back()));
+    sequences.push_back(std::move(sequence));
+  }
+  const std::size_t embed = static_cast<std::size_t>(kTiny.embed);
+  std::vector<float> hidden;
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    std::vector<BatchItem> items;
+    for (std::size_t s = 0; s < sequences.size(); ++s) {
+      items.push_back({.sequence = &sequences[s], .tokens = std::span(next[s]).subspan(step, 1)});
+    }
+    ASSERT_TRUE(tiny->Forward(items, Phase::kDecode, Outputs::kLast, {}, hidden));
+    for (std::size_t s = 0; s < sequences.size(); ++s) {
+      ASSERT_TRUE(SameBits(std::span(hidden).subspan(s * embed, embed),
+                           std::span(alone[s]).subspan(step * embed, embed)))
+          << "step " << step << " of the sequence of " << lengths[s] << " tokens";
+    }
+  }
+}
+
+TEST_P(BitsTest, SeveralPromptsInOneCallEqualEachAlone) {
+  TinyTransformer tiny = Make();
+  const std::vector<int32_t> first = Tokens(150, 1);
+  const std::vector<int32_t> second = Tokens(310, 2);
+  SequenceState a = tiny->NewSequence();
+  SequenceState b = tiny->NewSequence();
+  const BatchItem items[] = {{&a, first}, {&b, second}};
+  std::vector<float> hidden;
+  ASSERT_TRUE(tiny->Forward(items, Phase::kPrefill, Outputs::kAll, {}, hidden));
+  SequenceState c = tiny->NewSequence();
+  SequenceState d = tiny->NewSequence();
+  std::vector<float> alone = tiny.Prefill(c, first);
+  const std::vector<float> rest = tiny.Prefill(d, second);
+  alone.insert(alone.end(), rest.begin(), rest.end());
+  EXPECT_TRUE(SameBits(hidden, alone));
+}
+
+std::vector<Kind> Kinds() {
+  std::vector<Kind> kinds;
+  for (const char* const attention : {"full", kLongHeads}) {
+    for (const ComputeType compute : {ComputeType::kF32, ComputeType::kBF16}) {
+      for (const KvType kv_type : {KvType::kF32, KvType::kBF16})
+        kinds.push_back({attention, compute, kv_type});
+    }
+  }
+  kinds.push_back({kOddLongHeads, ComputeType::kF32, KvType::kF32});
+  kinds.push_back({kLongHeads, ComputeType::kF32, KvType::kF32, "ref"});
+  kinds.push_back({"full", ComputeType::kBF16, KvType::kBF16, "ref"});
+  return kinds;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, BitsTest, testing::ValuesIn(Kinds()), [](const auto& test) {
+  const Kind& kind = test.param;
+  return kind.backend + "_" +
+         (kind.attention == kOddLongHeads ? "odd_longheads"
+                                          : kind.attention.substr(0, kind.attention.find(','))) +
+         (kind.compute == ComputeType::kF32 ? "_compute_f32" : "_compute_bf16") +
+         (kind.kv_type == KvType::kF32 ? "_kv_f32" : "_kv_bf16");
+});
+
+TEST(Transformer, LongHeadsSelectsPastBegin) {
+  // So that the equalities above are about LongHeads: the same up to `begin` to rounding, other results past
+  // it.
+  TinyTransformer full({.model = kTiny});
+  TinyTransformer long_heads({.model = kTiny, .attention = kLongHeads});
+  const std::vector<int32_t> tokens = TinyTokens(200, kTiny.vocab_size, 7);
+  SequenceState a = full->NewSequence();
+  SequenceState b = long_heads->NewSequence();
+  const std::vector<float> left = full.Prefill(a, tokens);
+  const std::vector<float> right = long_heads.Prefill(b, tokens);
+  double before = 0;
+  double after = 0;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    double& most = i < 128 * static_cast<std::size_t>(kTiny.embed) ? before : after;
+    most = std::max(most, std::abs(static_cast<double>(left[i]) - static_cast<double>(right[i])));
+  }
+  EXPECT_LT(before, 1e-4);
+  EXPECT_GT(after, 1e-2);
+}
+
+TEST(Transformer, GivesTheHiddenStatesThatWereAskedFor) {
+  TinyTransformer tiny({.model = kTiny});
+  const std::size_t embed = static_cast<std::size_t>(kTiny.embed);
+  const std::vector<int32_t> tokens = TinyTokens(2100, kTiny.vocab_size, 3);
+  SequenceState all = tiny->NewSequence();
+  const std::vector<float> every = tiny.Prefill(all, tokens);
+  ASSERT_EQ(every.size(), 2100 * embed);
+  SequenceState sequence = tiny->NewSequence();
+  const BatchItem item{&sequence, tokens};
+  std::vector<float> hidden = {1, 2, 3};
+  ASSERT_TRUE(tiny->Forward(std::span(&item, 1), Phase::kPrefill, Outputs::kLast, {}, hidden));
+  EXPECT_TRUE(SameBits(hidden, std::span(every).last(embed)));
+  EXPECT_EQ(sequence.size(), 2100);
+  const BatchItem one{&sequence, std::span(tokens).first(1)};
+  ASSERT_TRUE(tiny->Forward(std::span(&one, 1), Phase::kDecode, Outputs::kNone, {}, hidden));
+  EXPECT_TRUE(hidden.empty());
+  EXPECT_EQ(sequence.size(), 2101);
+}
+
+TEST(Transformer, ProgressRisesToOne) {
+  TinyTransformer tiny({.model = kTiny});
+  const std::vector<int32_t> first = TinyTokens(2100, kTiny.vocab_size, 3);
+  const std::vector<int32_t> second = TinyTokens(50, kTiny.vocab_size, 4);
+  SequenceState a = tiny->NewSequence();
+  SequenceState b = tiny->NewSequence();
+  const BatchItem items[] = {{&a, first}, {&b, second}};
+  std::vector<double> seen;
+  std::vector<float> hidden;
+  const ForwardControl control{.progress = [&](double share) { seen.push_back(share); }};
+  ASSERT_TRUE(tiny->Forward(items, Phase::kPrefill, Outputs::kNone, control, hidden));
+  ASSERT_EQ(seen.size(), 6u);  // three token blocks, two layers
+  for (std::size_t i = 1; i < seen.size(); ++i) EXPECT_GT(seen[i], seen[i - 1]);
+  EXPECT_GT(seen.front(), 0);
+  EXPECT_DOUBLE_EQ(seen.back(), 1);
+}
+
+TEST(Transformer, StopsAtTheNextLayerWhenCancelled) {
+  TinyTransformer tiny({.model = kTiny, .attention = kLongHeads});
+  const std::vector<int32_t> tokens = TinyTokens(2100, kTiny.vocab_size, 3);
+  SequenceState sequence = tiny->NewSequence();
+  const BatchItem item{&sequence, tokens};
+  CancelToken cancel;
+  int layers = 0;
+  const ForwardControl control{.cancel = &cancel, .progress = [&](double) {
+                                 if (++layers == 1) cancel.Cancel();
+                               }};
+  std::vector<float> hidden;
+  const Status status = tiny->Forward(std::span(&item, 1), Phase::kPrefill, Outputs::kLast, control, hidden);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().kind, ErrorKind::kCancelled);
+  EXPECT_EQ(layers, 1);
+  EXPECT_EQ(sequence.size(), 0);
+}
+
+TEST(Transformer, RefusesTokensOutsideTheVocabularyBeforeAnyWork) {
+  TinyTransformer tiny({.model = kTiny});
+  SequenceState sequence = tiny->NewSequence();
+  std::vector<float> hidden;
+  for (const int32_t wrong :
+       {-1, 272, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
+    const int32_t tokens[] = {3, wrong};
+    const BatchItem item{&sequence, tokens};
+    const Status status = tiny->Forward(std::span(&item, 1), Phase::kPrefill, Outputs::kLast, {}, hidden);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_NE(status.error().message.find(std::to_string(wrong)), std::string::npos);
+    const BatchItem one{&sequence, std::span(tokens).last(1)};
+    EXPECT_FALSE(tiny->Forward(std::span(&one, 1), Phase::kDecode, Outputs::kLast, {}, hidden));
+    EXPECT_EQ(sequence.size(), 0);
+  }
+}
+
+TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
+  for (const char* const attention : {"full", kLongHeads, kOddLongHeads}) {
+    for (const KvType kv_type : {KvType::kF32, KvType::kBF16}) {
+      // One thread: with more, which of them first meets which work is chance, and so is whose scratch grows.
+      TinyTransformer tiny({.model = kTiny, .attention = attention, .kv_type = kv_type, .threads = 1});
+      SequenceState sequence = tiny->NewSequence();
+      tiny.Prefill(sequence, TinyTokens(1536, kTiny.vocab_size, 3));  // a multiple of 256, 16 and 24
+      const std::vector<int32_t> tokens = TinyTokens(14, kTiny.vocab_size, 4);
+      std::vector<float> hidden;
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        const BatchItem item{&sequence, std::span(tokens).subspan(i, 1)};
+        const int64_t before = AllocationCount();
+        const Status status = tiny->Forward(std::span(&item, 1), Phase::kDecode, Outputs::kLast, {}, hidden);
+        const int64_t count = AllocationCount() - before;
+        ASSERT_TRUE(status);
+        if (i >= 8) {  // before, scratch grows with the chunks that cross pages
+          EXPECT_EQ(count, 0) << attention << ", token " << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longheads
