@@ -58,10 +58,10 @@ class LongHeads::State : public PolicyState {
   }
   void MakeRoom(int64_t n_chunks) {
     const std::size_t n_blocks = static_cast<std::size_t>((n_chunks + kBlock - 1) / kBlock);
-    const std::size_t open =
-        static_cast<std::size_t>(n_tokens_ / chunk_ / kBlock);  // where the next chunk goes
-    if (open < blocks_.size() && blocks_[open].use_count() > 1) {
-      blocks_[open] = std::make_shared<std::vector<float>>(*blocks_[open]);
+    // From where the next chunk goes; there are blocks behind it where an earlier Extend was cancelled.
+    const std::size_t open = static_cast<std::size_t>(n_tokens_ / chunk_ / kBlock);
+    for (std::size_t b = open; b < blocks_.size(); ++b) {
+      if (blocks_[b].use_count() > 1) blocks_[b] = std::make_shared<std::vector<float>>(*blocks_[b]);
     }
     while (blocks_.size() < n_blocks) {
       blocks_.push_back(std::make_shared<std::vector<float>>(static_cast<std::size_t>(BlockFloats())));
@@ -132,8 +132,9 @@ void LongHeads::Extend(const ExtendInput& input, PolicyState& policy_state) cons
   state.MakeRoom(end / l);
   // Chunks that these tokens complete; only the first can have begun before them.
   for (int64_t chunk = input.token_begin / l; chunk < end / l; ++chunk) {
-    if (input.cancel != nullptr && input.cancel->cancelled()) return;
     Represent(input, chunk, state);
+    // Raised in between, the representation may be half done: the state stays at the tokens it had.
+    if (input.cancel != nullptr && input.cancel->cancelled()) return;
   }
   const int64_t open_begin = std::max((end - 1) / l * l, input.token_begin);
   for (int64_t j = open_begin; j < end; ++j) {
@@ -388,7 +389,13 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, std::span<const 
 
 // ---- What the user is told
 
-std::string LongHeads::Warning(int64_t) const { return ""; }
+std::string LongHeads::Warning(int64_t n_tokens) const {
+  if (std::min(n_tokens, options_.begin) <= trained_window_) return "";
+  return fmt::format(
+      "full attention up to begin={} goes past the {} tokens the model was trained on: expect nonsense from "
+      "there on (a smaller begin selects earlier)",
+      options_.begin, trained_window_);
+}
 
 std::string LongHeads::Explain() const {
   return fmt::format(

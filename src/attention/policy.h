@@ -61,7 +61,8 @@ class Policy {
   virtual std::unique_ptr<PolicyState> NewState() const = 0;
   virtual std::unique_ptr<PolicyScratch> NewScratch() const = 0;
 
-  // Takes new tokens into the state. Called from one thread, which may run loops on the pool.
+  // Takes new tokens into the state. Called from one thread, which may run loops on the pool. Where
+  // input.cancel is raised before it is done the state may still be that of the tokens before.
   virtual void Extend(const ExtendInput& input, PolicyState& state) const = 0;
 
   // The plan of one KV head's block of queries; states[s] belongs to block.sequences[s] and knows every token

@@ -92,13 +92,47 @@ Result<std::shared_ptr<const Policy>> CreateFull(const MethodInfo& info,
   return std::make_shared<FullAttention>(model.shape, model.trained_window);
 }
 
+// The paper's 256, or the largest power of two of which half the trained window holds three: tiny models have
+// tiny windows, and the default method must run on them.
+int64_t DefaultChunk(int64_t trained_window) {
+  int64_t chunk = 256;
+  while (chunk > 1 && 3 * chunk > trained_window / 2) chunk /= 2;
+  return chunk;
+}
+
+// "own-key+begin" and the like.
+bool ReadCompat(std::string_view text, LongHeadsOptions::Compat& compat) {
+  for (;;) {
+    const std::size_t plus = text.find('+');
+    const std::string_view name = text.substr(0, plus);
+    const bool all = name == "all";
+    if (!all && name != "none" && name != "own-key" && name != "chunk-end" && name != "begin") return false;
+    compat.own_key |= all || name == "own-key";
+    compat.chunk_end |= all || name == "chunk-end";
+    compat.begin |= all || name == "begin";
+    if (plus == std::string_view::npos) return true;
+    text.remove_prefix(plus + 1);
+  }
+}
+
 Result<std::shared_ptr<const Policy>> CreateLongHeads(const MethodInfo& info,
                                                       const std::vector<SpecOption>& options,
                                                       const AttentionModel& model) {
   OptionReader reader(info, options);
   const int64_t trained = model.trained_window;
   LongHeadsOptions o;
+  o.chunk = DefaultChunk(trained);
   reader.Tokens("chunk", o.chunk);
+  if (o.chunk > trained / 3) {
+    reader.Fail(trained < 3 ? fmt::format("the model's trained window of {} tokens is too short for chunks: "
+                                          "use --attn full",
+                                          trained)
+                            : fmt::format("chunk={} is too long: the first, the previous and the current "
+                                          "chunk must fit in the {} tokens the model was trained on: use at "
+                                          "most chunk={}",
+                                          o.chunk, trained, trained / 3));
+    return tl::unexpected<Error>(reader.status().error());
+  }
   o.window = std::min<int64_t>(4096, trained / 2) / o.chunk * o.chunk;
   reader.Tokens("window", o.window);
   o.begin = trained / o.chunk * o.chunk;
@@ -111,23 +145,12 @@ Result<std::shared_ptr<const Policy>> CreateLongHeads(const MethodInfo& info,
       {"head", LongHeadsOptions::Grouping::kHead}, {"kv", LongHeadsOptions::Grouping::kKv}};
   reader.Choice("reps", groupings, o.reps);
   reader.Choice("select", groupings, o.select);
-  if (const SpecOption* const compat = reader.Find("compat"); compat != nullptr) {
-    std::string_view rest = compat->value;
-    while (!rest.empty()) {
-      const std::size_t at = rest.find('+');
-      const std::string_view name = rest.substr(0, at);
-      rest = at == std::string_view::npos ? "" : rest.substr(at + 1);
-      const bool all = name == "all";
-      if (!all && name != "none" && name != "own-key" && name != "chunk-end" && name != "begin") {
-        reader.Fail(
-            fmt::format("compat is '{}', but must be none, all, or some of own-key, chunk-end and begin "
-                        "joined by '+'",
-                        compat->value));
-      }
-      o.compat.own_key |= all || name == "own-key";
-      o.compat.chunk_end |= all || name == "chunk-end";
-      o.compat.begin |= all || name == "begin";
-    }
+  if (const SpecOption* const compat = reader.Find("compat");
+      compat != nullptr && !ReadCompat(compat->value, o.compat)) {
+    reader.Fail(
+        fmt::format("compat is '{}', but must be none, all, or some of own-key, chunk-end and begin "
+                    "joined by '+'",
+                    compat->value));
   }
   if (o.window % o.chunk != 0) {
     reader.Fail(fmt::format("window={} is not a multiple of chunk={}: try window={}", o.window, o.chunk,
@@ -136,8 +159,8 @@ Result<std::shared_ptr<const Policy>> CreateLongHeads(const MethodInfo& info,
   if (o.window / o.chunk < 3) {
     reader.Fail(
         fmt::format("window={} holds {} chunks of {}, but the first, the previous and the current chunk need "
-                    "three: use a smaller chunk",
-                    o.window, o.window / o.chunk, o.chunk));
+                    "three: try window={}, or a smaller chunk",
+                    o.window, o.window / o.chunk, o.chunk, 3 * o.chunk));
   }
   if (o.window > trained) {
     reader.Fail(
@@ -160,8 +183,10 @@ Result<std::shared_ptr<const Policy>> CreateLongHeads(const MethodInfo& info,
 
 std::vector<OptionInfo> LongHeadsOptionInfos() {
   return {
-      {"chunk", "tokens", "256", ">= 1", "length l of a chunk, the unit that heads choose"},
-      {"window", "tokens", "4096, or half the trained window if that is smaller",
+      {"chunk", "tokens",
+       "256; for a trained window below 1536 the largest power of two of which half the window holds three",
+       "1 .. a third of the trained window", "length l of a chunk, the unit that heads choose"},
+      {"window", "tokens", "4096, or half the trained window, in whole chunks, if that is smaller",
        "a multiple of chunk, 3 chunks .. the trained window",
        "tokens a query attends to at most: K = window / chunk"},
       {"begin", "tokens", "the trained window, in whole chunks",

@@ -93,7 +93,8 @@ Result<AttentionSpec> ParseSpec(std::string_view text) {
   };
 
   std::string_view policy = text;
-  const std::size_t plus = text.find('+');
+  // Before the first comma only: options of the policy may hold a '+' of their own (compat=own-key+begin).
+  const std::size_t plus = text.substr(0, text.find(',')).find('+');
   if (plus != std::string_view::npos || known(frequencies, text.substr(0, text.find_first_of(":")))) {
     std::vector<std::string_view> parts = Split(text.substr(0, plus), ':');
     spec.frequencies = std::string(Trim(parts[0]));

@@ -32,10 +32,10 @@ struct RotatedRow {
 // A run of keys in one page, float32. K is row-major, V transposed, as pages hold them.
 struct KeyRun {
   const float* k;  // [n_keys, head_dim]
-  const float* v;  // [head_dim, v_stride], the first n_keys of each row
+  const float* v;  // [head_dim, v_stride], the first n_keys of each row used, all of it finite
   int64_t v_stride;
   int64_t n_keys;    // at most kMaxRun
-  int64_t head_dim;  // a multiple of 8, at most kMaxHeadDim
+  int64_t head_dim;  // a multiple of 16, at most kMaxHeadDim
 };
 
 inline constexpr int64_t kMaxRun = 256;  // a page

@@ -85,7 +85,11 @@ KvSequence::Floats KvSequence::Read(int64_t layer, int64_t kv_head, int64_t inde
 
 KvSequence KvSequence::Fork() const {
   KvSequence fork(pool_);
-  fork.tables_ = tables_;
+  // Pages reserved ahead of the tokens stay with this sequence: two writers may not share them.
+  const auto n_pages = static_cast<std::ptrdiff_t>((size_ + kPageTokens - 1) / kPageTokens);
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    fork.tables_[i].assign(tables_[i].begin(), tables_[i].begin() + n_pages);
+  }
   fork.size_ = size_;
   return fork;
 }

@@ -76,6 +76,17 @@ TEST_P(KvSequenceTest, ForksGoOnWithoutSeeingEachOther) {
   EXPECT_EQ(pool_->n_pages(), before + 6);  // the open pages alone
 }
 
+TEST_P(KvSequenceTest, ForksDoNotShareRoomThatHoldsNoTokensYet) {
+  KvSequence first(pool_);
+  Append(first, 256);
+  first.Reserve(400);  // and then the request is cancelled
+  KvSequence second = first.Fork();
+  Append(second, 10, 5);
+  Append(first, 10, 7);
+  Expect(second, 260, 5);
+  Expect(first, 260, 7);
+}
+
 TEST_P(KvSequenceTest, TruncateForgetsAndGivesPagesBack) {
   KvSequence sequence(pool_);
   Append(sequence, 700);

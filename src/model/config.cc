@@ -103,10 +103,10 @@ Result<ModelConfig> ReadConfig(const GgufFile& file) {
                                     config.n_heads, config.n_kv_heads));
   }
   if (value_dim != config.head_dim || rotary_dim != config.head_dim || config.head_dim < 8 ||
-      config.head_dim % 8 != 0 || config.head_dim > 256) {
+      config.head_dim % 16 != 0 || config.head_dim > 256) {
     return Unsupported(
         fmt::format("{}: heads of {} (values {}, rotary {}) are not served: keys, values and rotation "
-                    "must have the same size, a multiple of 8 up to 256",
+                    "must have the same size, a multiple of 16 up to 256",
                     file.name(), config.head_dim, value_dim, rotary_dim));
   }
   if (!(config.rms_epsilon >= 0) || !(config.rms_epsilon < 1)) {

@@ -3,6 +3,7 @@
 // ends the program: these are our own.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,11 @@
 #include "tokenizer/tokenizer.h"
 
 namespace longheads {
+
+// The build defines LONGHEADS_SOURCE_DIR for what links longheads_tokenizer_goldens.
+inline std::string GoldenPath(std::string_view name) {
+  return std::string(LONGHEADS_SOURCE_DIR "/tests/golden/tokenizer/").append(name);
+}
 
 struct GoldenIds {
   std::vector<TokenId> ids;  // for a short text

@@ -15,10 +15,12 @@ FNV-1a over the ids as little-endian 32-bit integers). In bpe.jsonl these fields
 import argparse
 import json
 import os
+import re
+import tempfile
 from pathlib import Path
 
 import tokenizer_texts
-from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 OUT = Path(__file__).resolve().parents[2] / "tests" / "golden" / "tokenizer"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -164,6 +166,67 @@ def bpe():
     write_lines("bpe.jsonl", rows)
 
 
+def hugging_face_llama(pieces, scores, types):
+    """The tokenizer that transformers makes of a Llama vocabulary: merges in the order of their piece's score."""
+    vocab = {p: i for i, p in enumerate(pieces)}
+    merges = []
+    for piece, i in vocab.items():
+        if types[i] == NORMAL:
+            parts = [(piece[:k], piece[k:]) for k in range(1, len(piece))]
+            local = [(a, b) for a, b in parts if a in vocab and b in vocab]
+            merges += [(-scores[i], vocab[a], vocab[b], a, b) for a, b in local]
+    merges = [(a, b) for *_, a, b in sorted(merges)]
+    tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    return tokenizer
+
+
+def spm():
+    import sentencepiece
+    control, user_defined = ["<|user|>", "<|user|>>", "<|end|>"], ["<sep>", "<sep>>", "::"]
+    with tempfile.TemporaryDirectory() as folder:
+        # As Llama's was trained, but for the size.
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([line for text in tokenizer_texts.training_corpus() for line in text.split("\n")]),
+            model_prefix=f"{folder}/spm", model_type="bpe", vocab_size=1000, character_coverage=0.995,
+            byte_fallback=True, split_digits=True, add_dummy_prefix=True, remove_extra_whitespaces=False,
+            allow_whitespace_only_pieces=True, normalization_rule_name="identity", control_symbols=control,
+            user_defined_symbols=user_defined, num_threads=1, minloglevel=2)
+        model = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/spm.model")
+    n = model.vocab_size()
+    pieces = [model.id_to_piece(i) for i in range(n)]
+    scores = [model.get_score(i) for i in range(n)]
+    types = [UNKNOWN if model.is_unknown(i) else CONTROL if model.is_control(i) else BYTE if model.is_byte(i)
+             else UNUSED if model.is_unused(i) else USER_DEFINED if pieces[i] in user_defined else NORMAL
+             for i in range(n)]
+    write_vocabulary("spm.json", {"model": "spm", "bos": model.bos_id(), "eos": model.eos_id(),
+                                  "unknown": model.unk_id(), "tokens": pieces, "types": types, "scores": scores})
+
+    # sentencepiece never finds control tokens in a text: it encodes what lies between them, each part anew.
+    controls = sorted(["<s>", "</s>", *control], key=len, reverse=True)
+    split = re.compile("(" + "|".join(map(re.escape, controls)) + ")")
+
+    def encode(text, special):
+        if not special:
+            return model.encode(text)
+        parts = [p for p in split.split(text) if p]
+        return [i for p in parts for i in ([model.piece_to_id(p)] if p in controls else model.encode(p))]
+
+    llama = hugging_face_llama(pieces, scores, types)
+    rows, n_compared, n_different = [], 0, 0
+    for head, text in cases(3, 500, ["<s>", "</s>", *control, *user_defined]):
+        ids, special_ids = encode(text, False), encode(text, True)
+        if not any(u in text for u in user_defined):  # Hugging Face keeps user-defined tokens elsewhere
+            n_compared += 1
+            n_different += llama.encode(text, add_special_tokens=False).ids != ids
+        rows.append({**head, **answer(ids)})
+        if special_ids != ids:
+            rows.append({**head, "special": True, **answer(special_ids)})
+    print(f"spm: Hugging Face's Llama tokenizer differs from sentencepiece on {n_different} of {n_compared} texts")
+    assert n_different == 0
+    write_lines("spm.jsonl", rows)
+
+
 def main():
     parser = argparse.ArgumentParser()
     cache = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
@@ -175,6 +238,8 @@ def main():
         smollm2(args.model)
     if args.only in (None, "bpe"):
         bpe()
+    if args.only in (None, "spm"):
+        spm()
 
 
 if __name__ == "__main__":

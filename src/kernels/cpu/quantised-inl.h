@@ -1,10 +1,9 @@
 // De-quantisation and matrix-vector products in Highway, for every vector of 4, 8 or 16 floats. Included once
 // for each target; kQuantised of the target's namespace is its table.
 //
-// Every block type is first brought to one shape: signed bytes in the order of the elements, and for each
-// group a scale and perhaps a minimum. What follows is then shared by all types.
-//
-// Compile with -ffp-contract=off: a fused scale * q + min is not the value that ggml defines.
+// De-quantised values equal ref's bits: scale times integer has at most 24 significant bits in every type (11
+// of a float16, 6 to 8 of a sub-scale, 4 to 8 of the integer), so only the addition of a minimum rounds,
+// fused or not.
 
 #include <algorithm>
 #include <cstdint>
@@ -65,7 +64,7 @@ template <bool kMin, int kBiasOfType>
 struct Block32 {
   static constexpr int kBlock = 32, kGroups = 1, kGroup = 32, kVectors = kGroup / kLanes;
   static constexpr bool kHasMin = kMin;
-  static constexpr int kBias = kBiasOfType;
+  static constexpr int kBias = kBiasOfType, kRowsTogether = 4;
 
   const uint8_t* b;
 
@@ -166,7 +165,7 @@ using Q5_0 = FiveBitBlock</*kMin=*/false, /*kBiasOfType=*/16, /*kHead=*/6>;
 using Q5_1 = FiveBitBlock</*kMin=*/true, /*kBiasOfType=*/0, /*kHead=*/8>;
 
 struct Q8_0 : Block32</*kMin=*/false, /*kBiasOfType=*/0> {
-  static constexpr int kBytes = 34;
+  static constexpr int kBytes = 34, kRowsTogether = 1;
   HWY_INLINE VF Ordered(int, int v) const { return hn::ConvertTo(F(), LoadSigned(b + 2 + v * kLanes)); }
   HWY_INLINE VF Lanes(int g, int v) const { return Ordered(g, v); }
   static HWY_INLINE void Arrange(const float* x, float* to) { ArrangeInOrder<32>(x, to); }
@@ -178,7 +177,7 @@ struct Block256 {
   static constexpr int kBlock = 256, kGroups = kGroupCount, kGroup = kBlock / kGroups;
   static constexpr int kVectors = kGroup / kLanes;
   static constexpr bool kHasMin = kMin;
-  static constexpr int kBias = 0;
+  static constexpr int kBias = 0, kRowsTogether = 4;
 
   HWY_ALIGN float scales[kGroups];
   HWY_ALIGN float mins[kMin ? kGroups : 1];
@@ -420,38 +419,33 @@ void DequantizeFloats(const uint8_t* src, int64_t n, float* dst) {
   std::memcpy(dst + i, values, static_cast<size_t>(n - i) * sizeof(float));
 }
 
-// As DotRows above; two sums a row hide the latency of their additions. Past the last whole vector both sides
-// are padded with zeros.
-template <class Float, int kRows>
-HWY_INLINE void DotFloatRows(const uint8_t* w, int64_t row_bytes, int64_t k, const float* x, float* y) {
+// One row: memory is the limit. Two sums hide the latency of the additions; past the last whole vector both
+// sides are padded with zeros.
+template <class Float>
+HWY_INLINE float DotFloats(const uint8_t* w, int64_t k, const float* x) {
   const F d;
-  VF even[kRows], odd[kRows];
-  for (int r = 0; r < kRows; ++r) even[r] = odd[r] = hn::Zero(d);
+  VF even = hn::Zero(d), odd = hn::Zero(d);
   int64_t i = 0;
   for (; i + 2 * kLanes <= k; i += 2 * kLanes) {
-    const VF x0 = hn::LoadU(d, x + i), x1 = hn::LoadU(d, x + i + kLanes);
-    for (int r = 0; r < kRows; ++r) {
-      const uint8_t* p = w + r * row_bytes + i * Float::kBytes;
-      PrefetchWeights(p, 2 * kLanes * Float::kBytes);
-      even[r] = hn::MulAdd(Float::Load(p), x0, even[r]);
-      odd[r] = hn::MulAdd(Float::Load(p + kLanes * Float::kBytes), x1, odd[r]);
-    }
+    const uint8_t* p = w + i * Float::kBytes;
+    PrefetchWeights(p, 2 * kLanes * Float::kBytes);
+    even = hn::MulAdd(Float::Load(p), hn::LoadU(d, x + i), even);
+    odd = hn::MulAdd(Float::Load(p + kLanes * Float::kBytes), hn::LoadU(d, x + i + kLanes), odd);
   }
   for (; i < k; i += kLanes) {
     const int64_t n = HWY_MIN(k - i, int64_t{kLanes});
     float padded_x[kLanes] = {};
+    uint8_t padded_w[kLanes * Float::kBytes] = {};
     std::memcpy(padded_x, x + i, static_cast<size_t>(n) * sizeof(float));
-    for (int r = 0; r < kRows; ++r) {
-      uint8_t padded[kLanes * Float::kBytes] = {};
-      std::memcpy(padded, w + r * row_bytes + i * Float::kBytes, static_cast<size_t>(n * Float::kBytes));
-      even[r] = hn::MulAdd(Float::Load(padded), hn::LoadU(d, padded_x), even[r]);
-    }
+    std::memcpy(padded_w, w + i * Float::kBytes, static_cast<size_t>(n * Float::kBytes));
+    even = hn::MulAdd(Float::Load(padded_w), hn::LoadU(d, padded_x), even);
   }
-  for (int r = 0; r < kRows; ++r) y[r] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[r], odd[r])));
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
 }
 
 template <class Block>
 void GemvBlocks(const uint8_t* w, int64_t n_rows, int64_t row_bytes, int64_t k, const float* x, float* y) {
+  constexpr int kRows = Block::kRowsTogether;
   std::fill(y, y + n_rows, 0.0f);
   ArrangedX<Block> arranged;
   for (int64_t begin = 0; begin < k; begin += arranged.kColumns) {
@@ -459,16 +453,16 @@ void GemvBlocks(const uint8_t* w, int64_t n_rows, int64_t row_bytes, int64_t k, 
     const uint8_t* p = w + begin / Block::kBlock * Block::kBytes;
     arranged.Fill(x + begin, columns);
     int64_t r = 0;
-    for (; r + 4 <= n_rows; r += 4) DotRows<Block, 4>(p + r * row_bytes, row_bytes, columns, arranged, y + r);
+    for (; r + kRows <= n_rows; r += kRows) {
+      DotRows<Block, kRows>(p + r * row_bytes, row_bytes, columns, arranged, y + r);
+    }
     for (; r < n_rows; ++r) DotRows<Block, 1>(p + r * row_bytes, row_bytes, columns, arranged, y + r);
   }
 }
 
 template <class Float>
 void GemvFloats(const uint8_t* w, int64_t n_rows, int64_t row_bytes, int64_t k, const float* x, float* y) {
-  int64_t r = 0;
-  for (; r + 4 <= n_rows; r += 4) DotFloatRows<Float, 4>(w + r * row_bytes, row_bytes, k, x, y + r);
-  for (; r < n_rows; ++r) DotFloatRows<Float, 1>(w + r * row_bytes, row_bytes, k, x, y + r);
+  for (int64_t r = 0; r < n_rows; ++r) y[r] = DotFloats<Float>(w + r * row_bytes, k, x);
 }
 
 void Dequantize(DType type, const std::byte* src, int64_t n, float* dst) {

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/simd_kernels.h"
@@ -33,6 +32,30 @@ constexpr int64_t kTile = 2 * kLanes;  // rows
 constexpr int kBlock = kLanes >= 16 ? 12 : 6;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Logits are kept in units of ln 2, by a factor in the query's scale, so that softmax needs powers of 2
+// alone.
+constexpr float kLog2E = 1.44269504088896340736f;
+
+// 2^x for x <= 0, to a relative error of 2^-22; 0 below -126. NaN stays NaN.
+HWY_INLINE Vec Exp2(Vec x) {
+  const Vec whole = hn::Round(x);
+  const Vec f = hn::Sub(x, whole);  // [-0.5, 0.5]
+  // Taylor series of 2^f: the first term left out is below 2^-23.
+  Vec p = hn::Set(kTag, 1.5403530393381609954e-4f);
+  p = hn::MulAdd(p, f, hn::Set(kTag, 1.3333558146428443423e-3f));
+  p = hn::MulAdd(p, f, hn::Set(kTag, 9.6181291076284771619e-3f));
+  p = hn::MulAdd(p, f, hn::Set(kTag, 5.5504108664821579953e-2f));
+  p = hn::MulAdd(p, f, hn::Set(kTag, 2.4022650695910071233e-1f));
+  p = hn::MulAdd(p, f, hn::Set(kTag, 6.9314718055994530942e-1f));
+  p = hn::MulAdd(p, f, hn::Set(kTag, 1.0f));
+  const hn::RebindToSigned<Tag> integers;
+  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(integers, whole));
+  const Vec scaled = hn::BitCast(kTag, hn::Add(hn::BitCast(integers, p), exponent));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(kTag, -126.0f)), scaled);
+}
+
+HWY_INLINE float Exp2(float x) { return hn::GetLane(Exp2(hn::Set(kTag, x))); }
 
 // dst[m] for m in [0, d) = (R(x) q) * scale
 HWY_INLINE void RotateRow(const float* HWY_RESTRICT q, int64_t x, const RotationTable& table, float scale,
@@ -67,11 +90,28 @@ HWY_INLINE void RotateRow(const float* HWY_RESTRICT q, int64_t x, const Rotation
   }
 }
 
-// qt[m][kTile] from rows [n_rows][d].
-HWY_INLINE void Transpose(const float* HWY_RESTRICT rows, int64_t n_rows, int64_t d, float* HWY_RESTRICT qt) {
-  if (n_rows < kTile) std::fill_n(qt, d * kTile, 0.0f);
-  for (int64_t r = 0; r < n_rows; ++r) {
-    for (int64_t m = 0; m < d; ++m) qt[m * kTile + r] = rows[r * d + m];
+// out[c][r] = in[r][c] for r in [0, n_rows) and c in [0, n_columns), both multiples of 4.
+HWY_INLINE void Transpose(const float* HWY_RESTRICT in, int64_t n_rows, int64_t n_columns, int64_t in_stride,
+                          float* HWY_RESTRICT out, int64_t out_stride) {
+  const hn::CappedTag<float, 4> four;
+  const hn::Repartition<double, decltype(four)> pairs;
+  for (int64_t r = 0; r < n_rows; r += 4) {
+    for (int64_t c = 0; c < n_columns; c += 4) {
+      const float* const from = in + r * in_stride + c;
+      const auto row0 = hn::LoadU(four, from);
+      const auto row1 = hn::LoadU(four, from + in_stride);
+      const auto row2 = hn::LoadU(four, from + 2 * in_stride);
+      const auto row3 = hn::LoadU(four, from + 3 * in_stride);
+      const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(four, row0, row1));
+      const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(four, row2, row3));
+      const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(four, row0, row1));
+      const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(four, row2, row3));
+      float* const to = out + c * out_stride + r;
+      hn::StoreU(hn::BitCast(four, hn::InterleaveLower(pairs, low01, low23)), four, to);
+      hn::StoreU(hn::BitCast(four, hn::InterleaveUpper(pairs, low01, low23)), four, to + out_stride);
+      hn::StoreU(hn::BitCast(four, hn::InterleaveLower(pairs, high01, high23)), four, to + 2 * out_stride);
+      hn::StoreU(hn::BitCast(four, hn::InterleaveUpper(pairs, high01, high23)), four, to + 3 * out_stride);
+    }
   }
 }
 
@@ -111,23 +151,17 @@ HWY_INLINE void Product(const float* a, int64_t a_stride, int64_t n_a, const flo
   for (; b < n_a; ++b) BlockProduct<1>(a + b * a_stride, a_stride, t, n, out + b * kTile);
 }
 
-HWY_INLINE float Exp(float x) { return hn::GetLane(hn::Exp(kTag, hn::Set(kTag, x))); }
-
-// state = state * scale_state + part * scale_part, where part is `stride` floats apart.
+// state = state * scale_state + part * scale_part.
 HWY_INLINE void MergeInto(float* HWY_RESTRICT state, int64_t d, const float* HWY_RESTRICT part,
-                          int64_t stride, float part_max, float part_sum) {
+                          float part_max, float part_sum) {
   const float max = std::max(state[d], part_max);
-  const float scale_state = Exp(state[d] - max);  // exp(-inf) = 0: the empty state
-  const float scale_part = Exp(part_max - max);
-  if (stride == 1) {
-    const Vec a = hn::Set(kTag, scale_state);
-    const Vec b = hn::Set(kTag, scale_part);
-    for (int64_t m = 0; m < d; m += kLanes) {
-      const Vec merged = hn::MulAdd(hn::LoadU(kTag, part + m), b, hn::Mul(hn::LoadU(kTag, state + m), a));
-      hn::StoreU(merged, kTag, state + m);
-    }
-  } else {
-    for (int64_t m = 0; m < d; ++m) state[m] = state[m] * scale_state + part[m * stride] * scale_part;
+  const float scale_state = Exp2(state[d] - max);  // 0 for -inf: the empty state
+  const float scale_part = Exp2(part_max - max);
+  const Vec a = hn::Set(kTag, scale_state);
+  const Vec b = hn::Set(kTag, scale_part);
+  for (int64_t m = 0; m < d; m += kLanes) {
+    const Vec merged = hn::MulAdd(hn::LoadU(kTag, part + m), b, hn::Mul(hn::LoadU(kTag, state + m), a));
+    hn::StoreU(merged, kTag, state + m);
   }
   state[d] = max;
   state[d + 1] = state[d + 1] * scale_state + part_sum * scale_part;
@@ -166,7 +200,7 @@ HWY_INLINE void Softmax(std::span<const RotatedRow> rows, int64_t begin, int64_t
     // Four sums by j mod 4, so that the additions overlap and their order depends on j alone.
     Vec sums[4] = {hn::Zero(kTag), hn::Zero(kTag), hn::Zero(kTag), hn::Zero(kTag)};
     const auto exponential = [&](int64_t j, Vec& sum) HWY_ATTR {
-      const Vec p = hn::Exp(kTag, hn::Sub(hn::Load(kTag, column + j * kTile), max));
+      const Vec p = Exp2(hn::Sub(hn::Load(kTag, column + j * kTile), max));
       hn::Store(p, kTag, column + j * kTile);
       sum = hn::Add(sum, p);
     };
@@ -198,15 +232,20 @@ void AttendTile(std::span<const RotatedRow> rows, const KeyRun& run, const Rotat
   for (std::size_t r = 0; r < rows.size(); ++r) {
     begin = std::min<int64_t>(begin, rows[r].key_begin);
     end = std::max<int64_t>(end, rows[r].key_end);
-    RotateRow(rows[r].q, rows[r].x, table, scale, row_major + static_cast<int64_t>(r) * d);
+    RotateRow(rows[r].q, rows[r].x, table, scale * kLog2E, row_major + static_cast<int64_t>(r) * d);
   }
-  Transpose(row_major, static_cast<int64_t>(rows.size()), d, transposed);
+  // Rows that are missing in the tile are zero: their results are not looked at.
+  std::fill_n(row_major + static_cast<int64_t>(rows.size()) * d,
+              (kTile - static_cast<int64_t>(rows.size())) * d, 0.0f);
+  Transpose(row_major, kTile, d, d, transposed, kTile);
   Product(run.k + begin * d, d, end - begin, transposed, d, logits + begin * kTile);
   Softmax(rows, begin, end, logits, max, sum);
   float* const values = transposed;  // [d][kTile]
   Product(run.v + begin, run.v_stride, d, logits + begin * kTile, end - begin, values);
-  for (std::size_t r = 0; r < rows.size(); ++r)
-    MergeInto(rows[r].state, d, values + r, kTile, max[r], sum[r]);
+  Transpose(values, d, kTile, kTile, row_major, d);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    MergeInto(rows[r].state, d, row_major + static_cast<int64_t>(r) * d, max[r], sum[r]);
+  }
 }
 
 void Attend(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
@@ -232,7 +271,7 @@ void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable&
   for (int r = 0; r < kRows; ++r) {
     begin = std::min<int64_t>(begin, rows[r].key_begin);
     end = std::max<int64_t>(end, rows[r].key_end);
-    RotateRow(rows[r].q, rows[r].x, table, scale, q + r * d);
+    RotateRow(rows[r].q, rows[r].x, table, scale * kLog2E, q + r * d);
   }
   for (int64_t j = begin; j < end; ++j) {
     Vec acc[kRows];
@@ -261,7 +300,7 @@ void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable&
     max[r] = hn::GetLane(most);
     Vec total = hn::Zero(kTag);
     for (int64_t j = from; j < to; j += kLanes) {
-      const Vec p = hn::Exp(kTag, hn::Sub(hn::LoadU(kTag, row + j), most));
+      const Vec p = Exp2(hn::Sub(hn::LoadU(kTag, row + j), most));
       hn::StoreU(p, kTag, row + j);
       total = hn::Add(total, p);
     }
@@ -280,7 +319,7 @@ void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable&
     HWY_UNROLL(4)
     for (int r = 0; r < kRows; ++r) values[r * d + m] = hn::GetLane(hn::SumOfLanes(kTag, acc[r]));
   }
-  for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, 1, max[r], sum[r]);
+  for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, max[r], sum[r]);
 }
 
 void AttendFew(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
@@ -325,7 +364,7 @@ void Scores(std::span<const float* const> q, const float* vectors, int64_t n, in
 
 void Merge(float* a, const float* b, int64_t d) {
   if (b[d + 1] == 0) return;
-  MergeInto(a, d, b, 1, b[d], b[d + 1]);
+  MergeInto(a, d, b, b[d], b[d + 1]);
 }
 
 }  // namespace

@@ -1,0 +1,43 @@
+# The front door. CMake does the building (see CMakePresets.json); each target here is complete on a fresh machine.
+
+JOBS ?= $(shell nproc)
+
+.PHONY: help setup model build demo test oracle clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo    ask a real model about a text twice as long as its window (installs, builds, runs)'
+	@echo 'make test    run every test, also under the address and undefined-behaviour sanitizers'
+	@echo 'make build   leave the program at build/longheads'
+	@echo 'make model   fetch the default model into the cache folder'
+	@echo 'make oracle  make the goldens of the tests again from their references (several GB of Python packages)'
+	@echo 'make clean   remove what was built; the cache folder stays'
+
+setup:
+	@sh tools/setup/install.sh
+
+model: setup
+	@sh tools/setup/fetch_model.sh
+
+build: setup
+	@cmake --preset release
+	@cmake --build --preset release --parallel $(JOBS) --target longheads
+
+demo: build model
+	@sh tools/demo/demo.sh
+
+# One ctest over both builds: its last lines count all of them.
+test: setup model
+	@cmake --preset release
+	@cmake --build --preset release --parallel $(JOBS)
+	@cmake --preset asan
+	@cmake --build --preset asan --parallel $(JOBS)
+	@mkdir -p build-test
+	@echo 'subdirs("$(CURDIR)/build" "$(CURDIR)/build-asan")' > build-test/CTestTestfile.cmake
+	@ctest --test-dir build-test --parallel $(JOBS) --output-on-failure --no-tests=error --no-label-summary
+
+oracle: setup model
+	@bash tools/oracle/run.sh
+
+clean:
+	rm -rf build build-asan build-fuzz build-test

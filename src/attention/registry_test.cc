@@ -1,0 +1,138 @@
+#include "attention/registry.h"
+
+#include <gtest/gtest.h>
+
+namespace longheads {
+namespace {
+
+AttentionModel Model(int64_t trained_window) {
+  return {.shape = {.n_heads = 4, .n_kv_heads = 2, .head_dim = 64},
+          .trained_window = trained_window,
+          .layout = PairLayout::kInterleaved,
+          .trained = {.theta = std::vector<double>(32, 0.5), .amplitude = 1}};
+}
+
+std::string Explain(const std::string& spec, int64_t trained_window) {
+  const auto layers = MakeAttention(spec, Model(trained_window), 2);
+  return layers ? (*layers)[0].policy->Explain() : "refused: " + layers.error().message;
+}
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(MakeAttention, GivesEveryLayerThePolicyAndTheTrainedFrequencies) {
+  for (const char* const spec : {"auto", "full", "longheads", "none", "none+longheads,chunk=128"}) {
+    const auto layers = MakeAttention(spec, Model(8192), 3);
+    ASSERT_TRUE(layers) << layers.error().message;
+    ASSERT_EQ(layers->size(), 3u);
+    for (const LayerAttention& layer : *layers) {
+      ASSERT_NE(layer.policy, nullptr);
+      EXPECT_EQ(layer.policy, layers->front().policy);
+      EXPECT_EQ(layer.frequencies.theta.size(), 32u);
+    }
+  }
+}
+
+// What the user reads says which begin, how many slots, which chunk and window the defaults come to.
+TEST(MakeAttention, DefaultsFollowTheTrainedWindow) {
+  const auto expect = [](const std::string& spec, int64_t trained, int64_t begin, int64_t slots,
+                         int64_t chunk) {
+    const std::string text = Explain(spec, trained);
+    EXPECT_TRUE(Contains(text, "token " + std::to_string(begin) + ",")) << text;
+    EXPECT_TRUE(
+        Contains(text, "selects " + std::to_string(slots) + " chunks of " + std::to_string(chunk) + " "))
+        << text;
+    EXPECT_TRUE(Contains(text, "window " + std::to_string(slots * chunk) + ";")) << text;
+  };
+  for (const char* const name : {"auto", "longheads"}) {
+    expect(name, 131072, 131072, 16, 256);
+    expect(name, 8192, 8192, 16, 256);
+    expect(name, 8200, 8192, 16, 256);
+    expect(name, 4096, 4096, 8, 256);
+    expect(name, 2048, 2048, 4, 256);
+    expect(name, 1536, 1536, 3, 256);
+    // Tiny windows: three chunks still fit in half of them.
+    expect(name, 1535, 1408, 5, 128);
+    expect(name, 512, 512, 4, 64);
+    expect(name, 100, 96, 3, 16);
+    expect(name, 64, 64, 4, 8);
+    expect(name, 6, 6, 3, 1);
+  }
+  expect("longheads,chunk=128", 8192, 8192, 32, 128);
+  expect("longheads,begin=window", 8192, 4096, 16, 256);
+  expect("longheads,window=2048,begin=window,compat=all", 8192, 2048, 8, 256);
+  expect("longheads,window=2k", 8192, 8192, 8, 256);
+  expect("longheads,window=8192", 8192, 8192, 32, 256);
+  expect("longheads,begin=16384", 8192, 16384, 16, 256);
+  expect("auto,chunk=16", 128, 128, 4, 16);
+}
+
+TEST(MakeAttention, RefusesWhatCannotApply) {
+  const std::vector<std::tuple<std::string, int64_t, std::string>> cases = {
+      {"longhads", 8192, "did you mean 'longheads'"},
+      {"full,chunk=4", 8192, "full has no option 'chunk': it takes none"},
+      {"longheads,chunks=4", 8192, "did you mean 'chunk'"},
+      {"none:factor=2+full", 8192, "take no option"},
+      {"longheads,window=1000", 8192, "window=1000 is not a multiple of chunk=256: try window=768"},
+      {"longheads,window=100", 8192, "try window=768"},
+      {"longheads,window=512", 8192, "window=512 holds 2 chunks of 256"},
+      {"longheads,chunk=2048", 8192, "try window=6144"},
+      {"longheads,window=8448", 8192, "window=8448 is larger than the 8192 tokens"},
+      {"longheads,window=4096,begin=2048", 8192, "begin=2048 is smaller than window=4096"},
+      {"longheads,begin=5000", 8192, "begin=5000 is not a multiple of chunk=256: try begin=5120"},
+      {"longheads,chunk=4096", 8192, "use at most chunk=2730"},
+      {"longheads,chunk=1m,window=1m", 8192, "use at most chunk=2730"},
+      {"longheads,chunk=0", 8192, "chunk must be at least 1"},
+      {"longheads,window=0", 8192, "window must be at least 1"},
+      {"longheads,chunk=-4", 8192, "'-4' is not a count"},
+      {"longheads,chunk=4.5", 8192, "'4.5' is not a count"},
+      {"longheads,chunk=99999999999999999999", 8192, "is not a count"},
+      {"longheads,chunk=1099511627776", 8192, "use at most chunk=2730"},
+      {"longheads,window=1099511627776", 8192, "is larger than the 8192 tokens"},
+      {"longheads,begin=here", 8192, "'here' is not a count"},
+      {"longheads,window=begin", 8192, "'begin' is not a count"},
+      {"longheads,reps=all", 8192, "reps is 'all', but must be head or kv"},
+      {"longheads,select=HEAD", 8192, "must be head or kv"},
+      {"longheads,compat=some", 8192, "compat is 'some'"},
+      {"longheads,compat=own-key+", 8192, "compat is 'own-key+'"},
+      {"longheads,compat=+", 8192, "compat is '+'"},
+      {"auto", 2, "window of 2 tokens is too short"},
+      {"auto", 0, "use --attn full"},
+      {"auto", 5, "three"},
+      {"longheads,chunk=256", 512, "use at most chunk=170"},
+  };
+  for (const auto& [spec, trained, expected] : cases) {
+    const auto layers = MakeAttention(spec, Model(trained), 2);
+    ASSERT_FALSE(layers) << spec;
+    EXPECT_EQ(layers.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_TRUE(Contains(layers.error().message, expected)) << spec << ": " << layers.error().message;
+  }
+}
+
+TEST(MakeAttention, TakesABeginAsFarAsOneLikes) {
+  const auto layers = MakeAttention("longheads,begin=1099511627776", Model(8192), 1);
+  ASSERT_TRUE(layers) << layers.error().message;
+  const Policy& policy = *layers->front().policy;
+  EXPECT_EQ(policy.RotationBound(1000), 1256);
+  EXPECT_NE(policy.Warning(10'000), "");
+}
+
+TEST(Methods, AreFoundByNameAndExplained) {
+  for (const std::string& name : PolicyNames()) {
+    const MethodInfo* const method = FindMethod(name);
+    ASSERT_NE(method, nullptr) << name;
+    EXPECT_FALSE(method->summary.empty());
+    EXPECT_FALSE(method->source.empty());
+    for (const OptionInfo& option : method->options) {
+      EXPECT_FALSE(option.type.empty());
+      EXPECT_FALSE(option.default_value.empty());
+      EXPECT_FALSE(option.meaning.empty());
+    }
+  }
+  EXPECT_EQ(FindMethod("none"), nullptr);
+  EXPECT_EQ(Methods().size(), PolicyNames().size());
+}
+
+}  // namespace
+}  // namespace longheads

@@ -1,0 +1,115 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+
+#include "base/bytes.h"
+#include "cli/command.h"
+#include "cli/model_options.h"
+#include "model/gguf_vocabulary.h"
+
+namespace longheads {
+namespace {
+
+struct InfoOptions {
+  ModelOptions model;
+  std::string context;
+};
+
+void Line(std::string_view name, const std::string& value) { fmt::print("{:<16}{}\n", name, value); }
+
+std::string TypeMix(const GgufFile& file) {
+  std::map<std::string_view, std::pair<int, uint64_t>> mix;
+  for (const std::string& name : file.tensor_names()) {
+    const TensorView& tensor = *file.FindTensor(name);
+    auto& [count, bytes] = mix[Info(tensor.type).name];
+    ++count;
+    bytes += BytesOf(tensor.type, tensor.elements()).value_or(0);
+  }
+  std::string text;
+  for (const auto& [type, sum] : mix) {
+    text += fmt::format("{}{} x {} ({})", text.empty() ? "" : ", ", sum.first, type, FormatBytes(sum.second));
+  }
+  return text;
+}
+
+// A file that holds a tokenizer and no model.
+Result<int> InfoOfVocabulary(const GgufFile& file) {
+  LH_ASSIGN(const Vocabulary vocabulary, ReadVocabulary(file));
+  Line("file", fmt::format("{} ({}, GGUF v{}): a vocabulary alone", file.name(),
+                           FormatBytes(file.file_bytes()), file.version()));
+  Line("tokenizer", fmt::format("{}, {} tokens",
+                                vocabulary.model == Vocabulary::Model::kBpe
+                                    ? "BPE, pre-tokenizer " + vocabulary.pre_tokenizer
+                                    : std::string("SPM"),
+                                vocabulary.tokens.size()));
+  return 0;
+}
+
+Result<int> ShowInfo(const InfoOptions& options) {
+  int64_t n_tokens = 0;
+  if (!options.context.empty()) {
+    LH_ASSIGN(n_tokens, ParseCount(options.context));
+  }
+  LH_ASSIGN(const std::string path, FindModel(options.model.model));
+  {
+    LH_ASSIGN(const GgufFile file, GgufFile::Open(path));
+    if (file.tensor_names().empty()) return InfoOfVocabulary(file);
+  }
+  LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(options.model));
+  const ModelConfig& config = engine->config();
+  const Vocabulary& vocabulary = engine->tokenizer().vocabulary();
+  const GgufFile& file = engine->file();
+  Line("file", fmt::format("{} ({}, GGUF v{})", file.name(), FormatBytes(file.file_bytes()), file.version()));
+  Line("family", config.architecture + (config.name.empty() ? "" : " (" + config.name + ")"));
+  Line("window", fmt::format("{} tokens (trained)", config.trained_window));
+  Line("layers",
+       fmt::format("{} of width {}, feed-forward {}", config.n_layers, config.embed_dim, config.ffn_dim));
+  Line("heads", fmt::format("{} query, {} key/value, of {} dimensions", config.n_heads, config.n_kv_heads,
+                            config.head_dim));
+  Line("rope",
+       fmt::format(
+           "base {}{}{}", config.rope_base,
+           config.rope_interpolation != 1 ? fmt::format(", positions / {}", config.rope_interpolation) : "",
+           config.rope_divisors.empty() ? "" : ", frequencies divided as rope_freqs says"));
+  Line("tokenizer", fmt::format("{}, {} tokens",
+                                vocabulary.model == Vocabulary::Model::kBpe
+                                    ? "BPE, pre-tokenizer " + vocabulary.pre_tokenizer
+                                    : std::string("SPM"),
+                                vocabulary.tokens.size()));
+  Line("template", engine->chat_template() != nullptr ? std::string(engine->chat_template()->name())
+                                                      : engine->chat_template_error());
+  Line("weights", TypeMix(file));
+  Line("attention", engine->ExplainAttention());
+  Line("kernels", fmt::format("{}, {} threads", engine->DescribeKernels(), engine->threads()));
+  if (n_tokens == 0) n_tokens = config.trained_window;
+  const MemoryPlan plan = engine->PlanMemory(n_tokens);
+  Line("memory",
+       fmt::format(
+           "for {} tokens: {} = weights {} + keys and values {} + method's state {} + working memory {}",
+           n_tokens, FormatBytes(plan.total()), FormatBytes(plan.weights), FormatBytes(plan.kv),
+           FormatBytes(plan.state), FormatBytes(plan.working)));
+  const std::string warning = engine->AttentionWarning(n_tokens);
+  if (!warning.empty()) Line("warning", warning);
+  return 0;
+}
+
+}  // namespace
+
+void AddInfoCommand(CLI::App& program, Command& command) {
+  CLI::App* const app =
+      program.add_subcommand("info", "Says what a model is and what memory a text of N tokens takes");
+  const auto options = std::make_shared<InfoOptions>();
+  app->add_option("MODEL", options->model.model, "GGUF file; without it, the default model")
+      ->type_name("FILE");
+  app->add_option("-c,--context", options->context,
+                  "length of the text, for the memory plan (default: the trained window)")
+      ->type_name("TOKENS");
+  AddModelOptions(*app, options->model);
+  app->footer(
+      "Examples:\n  longheads info model.gguf\n  longheads info model.gguf -c 128k --attn longheads "
+      "--kv-type bf16");
+  app->callback([options, &command] { command = [options] { return ShowInfo(*options); }; });
+}
+
+}  // namespace longheads

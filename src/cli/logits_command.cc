@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/progress.h"
+#include "formats/npy.h"
+
+namespace longheads {
+namespace {
+
+struct LogitsOptions {
+  ModelOptions model;
+  std::string tokens;
+  std::string out;
+  int64_t prefill = -1;
+};
+
+Result<std::vector<TokenId>> ReadTokens(const std::string& path, int64_t vocab_size) {
+  LH_ASSIGN(const NpyArray array, ReadNpy(path));
+  if (array.shape.size() != 1 || array.shape[0] < 1) {
+    return InvalidInput(fmt::format("{}: token ids must be one row of at least one number", path));
+  }
+  std::vector<TokenId> ids;
+  Status status;
+  const auto add = [&](const auto* values) {
+    if (values == nullptr) return;
+    for (const auto id : *values) {
+      const int64_t wide = static_cast<int64_t>(id);
+      if (status && (wide < 0 || wide >= vocab_size)) {
+        status = InvalidInput(
+            fmt::format("{}: {} is not a token id: the vocabulary has 0 .. {}", path, wide, vocab_size - 1));
+      }
+      ids.push_back(static_cast<TokenId>(wide));
+    }
+  };
+  if (array.As<float>() != nullptr)
+    return InvalidInput(fmt::format("{}: token ids must be integers, not float32", path));
+  add(array.As<int32_t>());
+  add(array.As<int64_t>());
+  add(array.As<uint32_t>());
+  LH_TRY(status);
+  return ids;
+}
+
+Result<int> Logits(const LogitsOptions& options) {
+  LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(options.model));
+  const int64_t vocab = engine->config().vocab_size;
+  const int64_t embed = engine->config().embed_dim;
+  LH_ASSIGN(const std::vector<TokenId> tokens, ReadTokens(options.tokens, vocab));
+  const int64_t n = static_cast<int64_t>(tokens.size());
+  if (options.prefill > n) {
+    return InvalidInput(fmt::format("--prefill {} is more than the {} tokens there are", options.prefill, n));
+  }
+  const int64_t n_prefill = options.prefill < 0 ? n : options.prefill;
+  const int64_t shape[] = {n, vocab};
+  LH_ASSIGN(NpyWriter<float> writer, NpyWriter<float>::Create(options.out, shape));
+  const CancelToken& interrupt = InterruptToken();
+  Session session = engine->NewSession();
+
+  // A row of logits is 200 KB for the default model: never all of them at once.
+  constexpr int64_t kRows = 64;
+  constexpr int64_t kTokens = 1024;
+  PrefillProgress progress("logits", n);
+  for (int64_t begin = 0; begin < n_prefill; begin += kTokens) {
+    const int64_t n_here = std::min(kTokens, n_prefill - begin);
+    LH_ASSIGN(const std::vector<float> hidden,
+              engine->Prefill(session,
+                              std::span(tokens).subspan(static_cast<std::size_t>(begin),
+                                                        static_cast<std::size_t>(n_here)),
+                              Outputs::kAll, {.cancel = &interrupt, .progress = nullptr}));
+    for (int64_t row = 0; row < n_here; row += kRows) {
+      if (interrupt.cancelled()) return MakeError(ErrorKind::kCancelled, "stopped");
+      const int64_t n_rows = std::min(kRows, n_here - row);
+      LH_TRY(writer.Append(engine->Logits(std::span(hidden).subspan(
+          static_cast<std::size_t>(row * embed), static_cast<std::size_t>(n_rows * embed)))));
+      progress(static_cast<double>(begin + row + n_rows) / static_cast<double>(n));
+    }
+  }
+  Session* const self = &session;
+  for (int64_t i = n_prefill; i < n; ++i) {
+    if (interrupt.cancelled()) return MakeError(ErrorKind::kCancelled, "stopped");
+    LH_ASSIGN(const std::vector<float> hidden,
+              engine->Decode(std::span(&self, 1), std::span(tokens).subspan(static_cast<std::size_t>(i), 1)));
+    LH_TRY(writer.Append(engine->Logits(hidden)));
+    progress(static_cast<double>(i + 1) / static_cast<double>(n));
+  }
+  progress.Finish();
+  LH_TRY(writer.Close());
+  fmt::print(stderr, "wrote {}: float32 [{}, {}], {} tokens in prefill, {} decoded ({})\n", options.out, n,
+             vocab, n_prefill, n - n_prefill, engine->DescribeKernels());
+  return 0;
+}
+
+}  // namespace
+
+void AddLogitsCommand(CLI::App& program, Command& command) {
+  CLI::App* const app = program.add_subcommand(
+      "logits", "Writes the logits at every position of given tokens: the door to check the engine");
+  const auto options = std::make_shared<LogitsOptions>();
+  app->add_option("--tokens", options->tokens, "token ids: a .npy file, one row of int32, int64 or uint32")
+      ->required()
+      ->type_name("IDS.npy")
+      ->group("Input and output");
+  app->add_option("--out", options->out, "float32 [tokens, vocabulary] as a .npy file")
+      ->required()
+      ->type_name("LOGITS.npy")
+      ->group("Input and output");
+  app->add_option("--prefill", options->prefill,
+                  "tokens in prefill; the rest is decoded one by one (default: all)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
+      ->group("Input and output");
+  AddModelOptions(*app, options->model);
+  app->footer("Example:\n  longheads logits --tokens ids.npy --out logits.npy --prefill 100 --compute f32");
+  app->callback([options, &command] { command = [options] { return Logits(*options); }; });
+}
+
+}  // namespace longheads

@@ -1,0 +1,32 @@
+// The options by which every command that runs a model loads it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace longheads {
+
+struct ModelOptions {
+  std::string model;  // empty: the default model
+  std::string attention = "auto";
+  std::string compute = "auto";
+  std::string kv_type = "auto";
+  std::string backend = "auto";
+  int threads = 0;
+};
+
+// -m, --attn (unless the command has its own), --compute, --kv-type, --backend, -t; in the group "Model".
+void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention = true);
+
+// Where `make demo` puts the default model.
+std::string DefaultModelPath();
+
+// The file to load: the one named, or the default model if it is there. Else how to get it.
+Result<std::string> FindModel(const std::string& model);
+
+Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options);
+
+}  // namespace longheads

@@ -1,0 +1,217 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/progress.h"
+#include "cli/text_input.h"
+
+namespace longheads {
+namespace {
+
+struct RunOptions {
+  ModelOptions model;
+  TextInput input;
+  std::string question;
+  int64_t max_tokens = 256;
+  SamplerOptions sampling;
+  bool chat = false;
+  bool no_chat = false;
+  bool replace_invalid = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+const char* ReasonName(StopReason reason) {
+  switch (reason) {
+    case StopReason::kEndOfGeneration:
+      return "stop";
+    case StopReason::kLength:
+      return "length";
+    case StopReason::kCancelled:
+      return "interrupted";
+    case StopReason::kCaller:
+      return "output closed";
+  }
+  return "";
+}
+
+// Every note goes to stderr: stdout carries the answer alone.
+template <typename... Args>
+void Note(const RunOptions& options, fmt::format_string<Args...> format, Args&&... args) {
+  if (!options.quiet) fmt::print(stderr, "{}\n", fmt::format(format, std::forward<Args>(args)...));
+}
+
+// The text, then a blank line and the question, as one message.
+Result<std::string> ReadPrompt(const RunOptions& options) {
+  LH_ASSIGN(std::string text, ReadText(options.input));
+  if (!options.question.empty()) text += (text.empty() ? "" : "\n\n") + options.question;
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    return InvalidInput("the prompt is empty: there is nothing to read");
+  }
+  const std::string invalid = DescribeInvalidUtf8(text);
+  if (!invalid.empty()) {
+    if (!options.replace_invalid) {
+      return InvalidInput(
+          fmt::format("the text is not UTF-8 ({}): convert it, for instance with 'iconv -f latin1 -t "
+                      "utf-8', or add --replace-invalid to read U+FFFD for such bytes",
+                      invalid));
+    }
+    Note(options, "note: {}; it and its like are read as U+FFFD", invalid);
+  }
+  return text;
+}
+
+Result<int> Run(const RunOptions& options) {
+  LH_TRY(Sampler::Create(options.sampling));
+  if (options.max_tokens < 1) return InvalidInput("-n must be at least 1");
+  LH_ASSIGN(const std::string prompt, ReadPrompt(options));
+  const CancelToken& interrupt = InterruptToken();
+
+  const auto start = std::chrono::steady_clock::now();
+  LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(options.model));
+  if (options.chat && engine->chat_template() == nullptr) return Unsupported(engine->chat_template_error());
+  const bool chat = options.chat || (!options.no_chat && engine->chat_template() != nullptr);
+  if (!chat && !options.no_chat) {
+    // An unknown template must not silently become a plain prompt.
+    if (engine->file().Find("tokenizer.chat_template") != nullptr)
+      return Unsupported(engine->chat_template_error());
+    Note(options, "note: the model has no chat template; the text is continued as it stands");
+  }
+  LH_ASSIGN(const std::vector<TokenId> tokens, engine->EncodePrompt(prompt, chat));
+  const int64_t n_prompt = static_cast<int64_t>(tokens.size());
+  const int64_t n_most = n_prompt + options.max_tokens;
+  Note(options, "{}: {} tokens, {} threads, {}", engine->file().name(), n_prompt, engine->threads(),
+       engine->DescribeKernels());
+  Note(options, "{}", engine->ExplainAttention());
+  const std::string warning = engine->AttentionWarning(n_most);
+  if (!warning.empty()) Note(options, "warning: {}", warning);
+  const double load_seconds = SecondsSince(start);
+
+  Session session = engine->NewSession();
+  PrefillProgress progress("reading", n_prompt);
+  const Result<std::vector<float>> hidden =
+      engine->Prefill(session, tokens, Outputs::kLast, {.cancel = &interrupt, .progress = [&](double share) {
+                                                          if (!options.quiet) progress(share);
+                                                        }});
+  progress.Finish();
+  if (!hidden) return tl::unexpected<Error>(hidden.error());
+  const double prefill_seconds = progress.seconds();
+
+  const auto decode_start = std::chrono::steady_clock::now();
+  bool closed = false;
+  const Result<Generated> generated = engine->Generate(
+      session, *hidden,
+      {.max_tokens = options.max_tokens,
+       .sampling = options.sampling,
+       .cancel = &interrupt,
+       .on_token = [&](TokenId, std::string_view text) {
+         if (options.json || text.empty()) return true;
+         closed = std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0;
+         return !closed;
+       }});
+  if (!generated) return tl::unexpected<Error>(generated.error());
+  const double decode_seconds = SecondsSince(decode_start);
+  const int64_t n_answer = static_cast<int64_t>(generated->tokens.size());
+  const double prefill_speed = static_cast<double>(n_prompt) / prefill_seconds;
+  const double decode_speed = static_cast<double>(n_answer) / decode_seconds;
+  if (options.json) {
+    const nlohmann::json result = {
+        {"answer", generated->text},
+        {"stop", ReasonName(generated->reason)},
+        {"prompt_tokens", n_prompt},
+        {"answer_tokens", n_answer},
+        {"tokens", generated->tokens},
+        {"attn", options.model.attention},
+        {"model", engine->file().name()},
+        {"chat", chat},
+        {"threads", engine->threads()},
+        {"kernels", engine->DescribeKernels()},
+        {"seconds", {{"load", load_seconds}, {"prefill", prefill_seconds}, {"decode", decode_seconds}}},
+        {"tokens_per_second", {{"prefill", prefill_speed}, {"decode", decode_speed}}},
+    };
+    fmt::print("{}\n", result.dump());
+  } else {
+    fmt::print("\n");
+  }
+  if (std::fflush(stdout) != 0 || closed) {
+    return MakeError(ErrorKind::kIo, "the answer could not be written to standard output");
+  }
+  Note(options, "read {} tokens in {:.1f} s ({:.0f} tokens/s), wrote {} in {:.1f} s ({:.0f} tokens/s){}",
+       n_prompt, prefill_seconds, prefill_speed, n_answer, decode_seconds, decode_speed,
+       generated->reason == StopReason::kLength ? "; stopped at -n" : "");
+  return generated->reason == StopReason::kCancelled ? kInterruptedStatus : 0;
+}
+
+}  // namespace
+
+void AddRunCommand(CLI::App& program, Command& command) {
+  CLI::App* const app = program.add_subcommand("run", "Reads a text, however long, and answers");
+  const auto options = std::make_shared<RunOptions>();
+  AddTextInput(*app, options->input, "Text");
+  app->add_option("-q,--question", options->question, "a question, put after the text and a blank line")
+      ->type_name("TEXT")
+      ->group("Text");
+  app->add_flag("--chat", options->chat,
+                "wrap the text in the model's chat template (the default where it has one)")
+      ->group("Text");
+  app->add_flag("--no-chat", options->no_chat, "continue the text as it stands")
+      ->group("Text")
+      ->excludes("--chat");
+  app->add_flag("--replace-invalid", options->replace_invalid, "read U+FFFD where the text is not UTF-8")
+      ->group("Text");
+  AddModelOptions(*app, options->model);
+  app->add_option("-n,--predict", options->max_tokens, "most tokens to answer with")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group("Answer");
+  app->add_option("--temp", options->sampling.temperature,
+                  "temperature; 0 takes the likeliest token (greedy)")
+      ->type_name("T")
+      ->capture_default_str()
+      ->group("Answer");
+  app->add_option("--top-k", options->sampling.top_k, "keep the K likeliest tokens; 0: all")
+      ->type_name("K")
+      ->capture_default_str()
+      ->group("Answer");
+  app->add_option("--top-p", options->sampling.top_p,
+                  "keep the likeliest tokens that together reach this probability")
+      ->type_name("P")
+      ->capture_default_str()
+      ->group("Answer");
+  app->add_option("--min-p", options->sampling.min_p,
+                  "keep tokens at least this likely, as a share of the likeliest")
+      ->type_name("P")
+      ->capture_default_str()
+      ->group("Answer");
+  app->add_option("--repeat-penalty", options->sampling.repeat_penalty,
+                  "above 1: repeats of the last 64 tokens are less likely")
+      ->type_name("R")
+      ->capture_default_str()
+      ->group("Answer");
+  app->add_option("--seed", options->sampling.seed, "of the random draws at --temp above 0")
+      ->type_name("S")
+      ->capture_default_str()
+      ->group("Answer");
+  app->add_flag("--json", options->json, "print one JSON object: answer, counts, timings")->group("Output");
+  app->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");
+  app->footer(
+      "Examples:\n"
+      "  longheads run -f book.txt -q \"Who stole the ring?\"\n"
+      "  longheads run -f log.txt -q \"What failed first?\" --attn longheads,window=2048\n"
+      "  git log | longheads run - -q \"What changed last week?\"\n"
+      "  longheads run --no-chat -p \"Once upon a time\" -n 50 --temp 0.8 --top-p 0.95");
+  app->callback([options, &command] { command = [options] { return Run(*options); }; });
+}
+
+}  // namespace longheads

@@ -1,0 +1,313 @@
+#include "eval/passkey.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include "attention/spec.h"
+
+namespace longheads {
+namespace {
+
+constexpr int64_t kShortest = 200;      // the prompt without filler takes most of it
+constexpr int64_t kLongest = 16 << 20;  // tokens; beyond, the text alone fills memory
+constexpr int64_t kMostRounds = 1000;   // depths, repeats, tokens of an answer
+
+Error Interrupted() { return {ErrorKind::kCancelled, "interrupted"}; }
+
+bool IsCancelled(const CancelToken* cancel) { return cancel != nullptr && cancel->cancelled(); }
+
+Status CheckOptions(const PasskeyOptions& o) {
+  if (o.attention.empty()) return InvalidInput("--attn names no method: 'longheads methods' lists them");
+  if (o.lengths.empty()) return InvalidInput("--lengths is empty: give one or more, as in 4k,8k");
+  for (const int64_t length : o.lengths) {
+    if (length < kShortest || length > kLongest) {
+      return InvalidInput(
+          fmt::format("--lengths has {}, but must be {} to {}: the task, the key and the question alone take "
+                      "more than a hundred tokens",
+                      length, kShortest, kLongest));
+    }
+  }
+  const auto check = [](const char* option, int64_t value, int64_t least) -> Status {
+    if (value >= least && value <= kMostRounds) return {};
+    return InvalidInput(fmt::format("{} is {}, but must be {} to {}", option, value, least, kMostRounds));
+  };
+  LH_TRY(check("--depths", o.n_depths, 1));
+  LH_TRY(check("--repeats", o.n_repeats, 1));
+  LH_TRY(check("-n", o.max_tokens, 0));
+  if (o.form != "auto" && o.form != "plain" && o.form != "chat") {
+    return InvalidInput(fmt::format("--form is '{}', but must be auto, plain or chat", o.form));
+  }
+  return {};
+}
+
+Result<PasskeyForm> ResolveForm(const std::string& form, const Engine& engine) {
+  if (form == "plain") return PasskeyForm::kPlain;
+  if (engine.chat_template() != nullptr) return PasskeyForm::kChat;
+  // An unknown template must not silently become a plain prompt.
+  const bool has_template = engine.file().Find("tokenizer.chat_template") != nullptr;
+  if (form == "auto" && !has_template) return PasskeyForm::kPlain;
+  return Unsupported(fmt::format("the chat form needs a chat template that is known here; use --form plain{}",
+                                 has_template ? fmt::format(" ({})", engine.chat_template_error()) : ""));
+}
+
+PasskeySetup Setup(const PasskeyOptions& options, const Engine& engine, PasskeyForm form) {
+  const int64_t by_form = form == PasskeyForm::kChat ? kChatAnswerTokens : kPlainAnswerTokens;
+  return {.model = std::filesystem::path(engine.file().name()).filename().string(),
+          .model_bytes = static_cast<int64_t>(engine.file().file_bytes()),
+          .form = form,
+          .compute = engine.compute() == ComputeType::kF32 ? "f32" : "bf16",
+          .kv = engine.kv_type() == KvType::kF32 ? "f32" : "bf16",
+          .backend = options.backend,
+          .max_tokens = options.max_tokens > 0 ? options.max_tokens : by_form,
+          .seed = options.seed};
+}
+
+// In the order of their keys' places, so that each needs at most a little more of the common text.
+std::vector<PasskeyCase> Cases(const PasskeyOptions& options) {
+  std::vector<PasskeyCase> cases;
+  for (const int64_t length : options.lengths) {
+    for (int64_t d = 0; d < options.n_depths; ++d) {
+      for (int64_t repeat = 0; repeat < options.n_repeats; ++repeat) {
+        cases.push_back(
+            {.length = length, .depth_ppm = PasskeyDepthPpm(d, options.n_depths), .repeat = repeat});
+      }
+    }
+  }
+  std::stable_sort(cases.begin(), cases.end(), [](const PasskeyCase& a, const PasskeyCase& b) {
+    return a.length * a.depth_ppm < b.length * b.depth_ppm;
+  });
+  return cases;
+}
+
+template <typename T>
+void DropRepeats(std::vector<T>& values) {
+  std::vector<T> once;
+  for (T& value : values) {
+    if (std::find(once.begin(), once.end(), value) == once.end()) once.push_back(std::move(value));
+  }
+  values = std::move(once);
+}
+
+int64_t CommonPrefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
+
+int64_t DigitCount(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Counts the forced answer's digits that the model itself would have written at their places.
+Status ForceAnswer(Engine& engine, Session& session, std::vector<float> hidden,
+                   std::span<const TokenId> forced, const CancelToken* cancel, PasskeyAnswer& answer) {
+  const Tokenizer& tokenizer = engine.tokenizer();
+  const std::size_t n_known = tokenizer.vocabulary().tokens.size();  // the rest of the rows is padding
+  Session* const self = &session;
+  std::size_t last = 0;  // nothing behind the last digit is asked for
+  for (std::size_t i = 0; i < forced.size(); ++i) {
+    if (DigitCount(tokenizer.TokenBytes(forced[i], /*special=*/false)) > 0) last = i;
+  }
+  for (std::size_t i = 0; i <= last; ++i) {
+    if (IsCancelled(cancel)) return tl::unexpected<Error>(Interrupted());
+    const int64_t n_digits = DigitCount(tokenizer.TokenBytes(forced[i], /*special=*/false));
+    if (n_digits > 0) {
+      const std::vector<float> logits = engine.Logits(hidden);
+      answer.digits += n_digits;
+      if (ArgMax(std::span(logits).first(n_known)) == forced[i]) answer.digits_right += n_digits;
+    }
+    if (i == last) break;
+    LH_ASSIGN(hidden, engine.Decode(std::span(&self, 1), forced.subspan(i, 1)));
+  }
+  return {};
+}
+
+// Everything of one run that its cases share.
+struct Run {
+  const PasskeyOptions& options;
+  const PasskeyHooks& hooks;
+  std::vector<PasskeyCase> cases;
+  PasskeySetup setup;
+  std::optional<PasskeyJournal> journal;
+  std::vector<PasskeyRecord>& records;
+
+  int64_t n_cases() const { return static_cast<int64_t>(options.attention.size() * cases.size()); }
+
+  Status CheckMethods();
+  const PasskeyRecord* FindDone(const std::string& attention, const PasskeyCase& c) const;
+  Result<PasskeyRecord> RunCase(Engine& engine, PasskeyReader& reader, const std::string& attention,
+                                const PasskeyCase& c);
+  Status RunMethod(const std::string& attention);
+  void Report(PasskeyRecord record, bool from_file);
+};
+
+// Loads the model once with every method: what is wrong with one of them shows before hours of work.
+Status Run::CheckMethods() {
+  bool first = true;
+  for (const std::string& attention : options.attention) {
+    LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
+    if (!first) continue;
+    first = false;
+    LH_ASSIGN(const PasskeyForm form, ResolveForm(options.form, *engine));
+    setup = Setup(options, *engine, form);
+    const int64_t shortest = *std::min_element(options.lengths.begin(), options.lengths.end());
+    for (const PasskeyCase& c : cases) {
+      if (c.length == shortest && c.repeat == 0)
+        LH_TRY(BuildPasskeyPrompt(*engine, form, c, PasskeyKey(options.seed, c)));
+    }
+  }
+  return {};
+}
+
+const PasskeyRecord* Run::FindDone(const std::string& attention, const PasskeyCase& c) const {
+  if (!journal) return nullptr;
+  for (const PasskeyRecord& record : journal->records()) {
+    if (record.SameCase(setup, attention, c)) return &record;
+  }
+  return nullptr;
+}
+
+void Run::Report(PasskeyRecord record, bool from_file) {
+  records.push_back(std::move(record));
+  if (hooks.on_case) {
+    hooks.on_case(records.back(), from_file, static_cast<int64_t>(records.size()), n_cases());
+  }
+}
+
+Result<PasskeyRecord> Run::RunCase(Engine& engine, PasskeyReader& reader, const std::string& attention,
+                                   const PasskeyCase& c) {
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t key = PasskeyKey(options.seed, c);
+  LH_ASSIGN(const PasskeyPrompt prompt, BuildPasskeyPrompt(engine, setup.form, c, key));
+  const auto on_prefill = [&](int64_t n_tokens) {
+    return hooks.on_prefill ? hooks.on_prefill(attention, c, n_tokens) : std::function<void(double)>();
+  };
+  LH_ASSIGN(PasskeyReader::Prompted prompted, reader.Read(prompt, hooks.cancel, on_prefill));
+  const int64_t shared = prompted.shared;
+  LH_ASSIGN(PasskeyAnswer answer, AnswerPasskey(engine, setup.form, prompt, key, std::move(prompted),
+                                                setup.max_tokens, hooks.cancel));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return PasskeyRecord{.setup = setup,
+                       .attention = attention,
+                       .which = c,
+                       .key = key,
+                       .tokens = static_cast<int64_t>(prompt.tokens.size()),
+                       .shared = shared,
+                       .answer = std::move(answer.text),
+                       .correct = answer.correct,
+                       .digits_right = answer.digits_right,
+                       .digits = answer.digits,
+                       .seconds = seconds.count(),
+                       .threads = engine.threads()};
+}
+
+Status Run::RunMethod(const std::string& attention) {
+  std::vector<PasskeyCase> left;
+  for (const PasskeyCase& c : cases) {
+    if (const PasskeyRecord* const done = FindDone(attention, c)) {
+      Report(*done, /*from_file=*/true);
+    } else {
+      left.push_back(c);
+    }
+  }
+  if (left.empty()) return {};
+  LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
+  if (hooks.on_method) hooks.on_method(*engine, attention);
+  PasskeyReader reader(*engine, /*share=*/true);
+  for (const PasskeyCase& c : left) {
+    if (IsCancelled(hooks.cancel)) return tl::unexpected<Error>(Interrupted());
+    LH_ASSIGN(PasskeyRecord record, RunCase(*engine, reader, attention, c));
+    if (journal) LH_TRY(journal->Append(record));
+    Report(std::move(record), /*from_file=*/false);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<PasskeyReader::Prompted> PasskeyReader::Read(const PasskeyPrompt& prompt, const CancelToken* cancel,
+                                                    const Start& start) {
+  const std::span<const TokenId> tokens(prompt.tokens);
+  const int64_t n = static_cast<int64_t>(tokens.size());
+  // At least the last token is read anew: the answer begins from its hidden state.
+  int64_t common = share_ ? std::min(CommonPrefix(tokens, common_.tokens()), n - 1) : 0;
+  const int64_t shared = common;
+  const int64_t n_read = n - shared;
+  const std::function<void(double)> progress = start ? start(n_read) : std::function<void(double)>();
+  const auto control = [&](int64_t from, int64_t to) {
+    ForwardControl c{.cancel = cancel, .progress = {}};
+    if (progress) {
+      const double whole = static_cast<double>(n_read);
+      c.progress = [&progress, before = static_cast<double>(from - shared) / whole,
+                    part = static_cast<double>(to - from) / whole](double share) {
+        progress(before + part * share);
+      };
+    }
+    return c;
+  };
+  const auto part = [&](int64_t from, int64_t to) {
+    return tokens.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
+  };
+
+  const int64_t wanted = std::min(prompt.n_common, n - 1);
+  if (share_ && common == common_.size() && wanted > common) {
+    LH_TRY(engine_.Prefill(common_, part(common, wanted), Outputs::kNone, control(common, wanted)));
+    common = wanted;
+  }
+  Prompted prompted{
+      .session = share_ ? engine_.Fork(common_) : engine_.NewSession(), .hidden = {}, .shared = shared};
+  if (prompted.session.size() > common) LH_TRY(engine_.Truncate(prompted.session, common));
+  LH_ASSIGN(prompted.hidden,
+            engine_.Prefill(prompted.session, part(common, n), Outputs::kLast, control(common, n)));
+  return prompted;
+}
+
+Result<PasskeyAnswer> AnswerPasskey(Engine& engine, PasskeyForm form, const PasskeyPrompt& prompt,
+                                    int64_t key, PasskeyReader::Prompted prompted, int64_t max_tokens,
+                                    const CancelToken* cancel) {
+  PasskeyAnswer answer;
+  Session forced_session = engine.Fork(prompted.session);
+  GenerateOptions options;
+  options.max_tokens = max_tokens;
+  options.cancel = cancel;
+  LH_ASSIGN(Generated free, engine.Generate(prompted.session, prompted.hidden, options));
+  if (free.reason == StopReason::kCancelled) return tl::unexpected<Error>(Interrupted());
+  answer.text = std::move(free.text);
+  answer.correct = AnswersPasskey(answer.text, key);
+  LH_ASSIGN(const std::vector<TokenId> forced, ForcedPasskeyAnswer(engine, form, prompt, key));
+  LH_TRY(ForceAnswer(engine, forced_session, std::move(prompted.hidden), forced, cancel, answer));
+  return answer;
+}
+
+Status RunPasskey(const PasskeyOptions& given, const PasskeyHooks& hooks,
+                  std::vector<PasskeyRecord>& records) {
+  LH_TRY(CheckOptions(given));
+  PasskeyOptions options = given;
+  DropRepeats(options.attention);
+  DropRepeats(options.lengths);
+  Run run{.options = options,
+          .hooks = hooks,
+          .cases = Cases(options),
+          .setup = {},
+          .journal = {},
+          .records = records};
+  LH_TRY(run.CheckMethods());
+  if (!options.out_dir.empty()) {
+    LH_ASSIGN(run.journal, PasskeyJournal::Open(options.out_dir));
+  }
+  Status status;
+  for (const std::string& attention : options.attention) {
+    status = run.RunMethod(attention);
+    if (!status) break;
+  }
+  if (run.journal) {
+    const Status summary = run.journal->WriteSummary();
+    if (status) status = summary;
+  }
+  return status;
+}
+
+}  // namespace longheads

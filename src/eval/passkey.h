@@ -1,0 +1,89 @@
+// Passkey retrieval on a model: reads every case's prompt, lets the model answer, and counts the forced
+// answer's digits. The text before the keys is the same in all cases of one method and is read once; what the
+// cache held does not change a result.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/cancel.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "eval/passkey_journal.h"
+#include "eval/passkey_prompt.h"
+
+namespace longheads {
+
+// Reads prompts on one engine, and keeps what they have in common: memory for one session beside the one that
+// it hands out.
+class PasskeyReader {
+ public:
+  // Without `share`, each prompt is read from its beginning.
+  PasskeyReader(Engine& engine, bool share) : engine_(engine), share_(share), common_(engine.NewSession()) {}
+
+  struct Prompted {
+    Session session;            // holds the prompt
+    std::vector<float> hidden;  // [embed_dim], after its last token
+    int64_t shared;             // tokens that had been read before
+  };
+  // `start` is told how many tokens are to be read and gives what hears of the share that is done; may be
+  // empty.
+  using Start = std::function<std::function<void(double)>(int64_t n_tokens)>;
+  Result<Prompted> Read(const PasskeyPrompt& prompt, const CancelToken* cancel, const Start& start);
+
+ private:
+  Engine& engine_;
+  bool share_;
+  Session common_;  // a beginning that later prompts are expected to have as well
+};
+
+struct PasskeyAnswer {
+  std::string text;
+  bool correct = false;
+  int64_t digits_right = 0;
+  int64_t digits = 0;
+};
+
+// Greedy, from the prompt on; and once more with the true answer forced. An interrupt is an Error.
+Result<PasskeyAnswer> AnswerPasskey(Engine& engine, PasskeyForm form, const PasskeyPrompt& prompt,
+                                    int64_t key, PasskeyReader::Prompted prompted, int64_t max_tokens,
+                                    const CancelToken* cancel);
+
+struct PasskeyOptions {
+  std::vector<std::string> attention;  // specs
+  std::vector<int64_t> lengths;        // tokens
+  int64_t n_depths = 10;
+  int64_t n_repeats = 1;
+  uint64_t seed = 0;
+  std::string form = "auto";  // plain, chat; auto: chat where the model has a template
+  int64_t max_tokens = 0;     // of a free answer; 0: 32 in the chat form, 10 in the plain one
+  std::string out_dir;        // empty: nothing is kept
+  std::string backend = "auto";
+};
+
+inline constexpr int64_t kChatAnswerTokens = 32;
+inline constexpr int64_t kPlainAnswerTokens = 10;
+
+// What an application hears of a run; all but `load` may be empty.
+struct PasskeyHooks {
+  std::function<Result<std::unique_ptr<Engine>>(const std::string& attention)> load;
+  // A method's cases begin; the engine lives until the next one's.
+  std::function<void(const Engine& engine, const std::string& attention)> on_method;
+  // A case's prompt is about to be read, n_tokens of it; what it returns hears of the share that is done.
+  std::function<std::function<void(double)>(const std::string& attention, const PasskeyCase& c,
+                                            int64_t n_tokens)>
+      on_prefill;
+  // A case is done (or was found in the file): number `done` of n_cases.
+  std::function<void(const PasskeyRecord& record, bool from_file, int64_t done, int64_t n_cases)> on_case;
+  const CancelToken* cancel = nullptr;
+};
+
+// Runs every case that out_dir does not hold yet: method by method, and within one by how deep the key lies,
+// so that the common text only grows. `records` gets all cases that are done, also where an Error ends the
+// run. Methods and options are checked before the first case.
+Status RunPasskey(const PasskeyOptions& options, const PasskeyHooks& hooks,
+                  std::vector<PasskeyRecord>& records);
+
+}  // namespace longheads

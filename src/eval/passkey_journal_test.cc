@@ -1,0 +1,166 @@
+#include "eval/passkey_journal.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "eval/tiny_engine_for_test.h"
+
+namespace longheads {
+namespace {
+
+PasskeyRecord Example(const std::string& attention, int64_t length, bool correct) {
+  return {.setup = {.model = "a,b\xff.gguf",
+                    .model_bytes = 98362432,
+                    .form = PasskeyForm::kChat,
+                    .compute = "bf16",
+                    .kv = "bf16",
+                    .backend = "auto",
+                    .max_tokens = 32,
+                    .seed = 3},
+          .attention = attention,
+          .which = {.length = length, .depth_ppm = 166667, .repeat = 1},
+          .key = 36695,
+          .tokens = length - 2,
+          .shared = 100,
+          .answer = "The \"pass\" key\nis 36695.",
+          .correct = correct,
+          .digits_right = correct ? 5 : 2,
+          .digits = 5,
+          .seconds = 1.25,
+          .threads = 2};
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+void AppendText(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::app) << text;
+}
+
+TEST(PasskeyJournal, RecordsComeBackAsTheyWereWritten) {
+  PasskeyRecord record = Example("longheads,chunk=128", 4096, true);
+  record.setup.model = "tiny.gguf";
+  const auto back = ParsePasskeyJson(PasskeyJson(record));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_TRUE(back->SameCase(record.setup, record.attention, record.which));
+  EXPECT_EQ(PasskeyJson(*back), PasskeyJson(record));
+}
+
+TEST(PasskeyJournal, AnythingElseOfTheSetupIsAnotherCase) {
+  const PasskeyRecord record = Example("full", 4096, true);
+  PasskeySetup other = record.setup;
+  other.seed = 4;
+  EXPECT_FALSE(record.SameCase(other, "full", record.which));
+  EXPECT_FALSE(record.SameCase(record.setup, "auto", record.which));
+  EXPECT_TRUE(record.SameCase(record.setup, "full", record.which));
+}
+
+TEST(PasskeyJournal, LaterRunFindsTheRecordsOfAnEarlierOne) {
+  const TestDirectory directory;
+  const std::string out = directory.File("new/out");
+  {
+    auto journal = PasskeyJournal::Open(out);
+    ASSERT_TRUE(journal) << journal.error().message;
+    EXPECT_TRUE(journal->Append(Example("full", 4096, true)));
+    EXPECT_TRUE(journal->Append(Example("full", 8192, false)));
+  }
+  const auto journal = PasskeyJournal::Open(out);
+  ASSERT_TRUE(journal) << journal.error().message;
+  ASSERT_EQ(journal->records().size(), 2u);
+  EXPECT_EQ(journal->records()[1].which.length, 8192);
+}
+
+TEST(PasskeyJournal, HalfWrittenLastLineIsCutOff) {
+  const TestDirectory directory;
+  {
+    auto journal = PasskeyJournal::Open(directory.File("out"));
+    ASSERT_TRUE(journal && journal->Append(Example("full", 4096, true)));
+  }
+  const std::string path = directory.File("out/passkey.jsonl");
+  const std::string whole = ReadAll(path);
+  AppendText(path, whole.substr(0, whole.size() / 2));
+  {
+    auto journal = PasskeyJournal::Open(directory.File("out"));
+    ASSERT_TRUE(journal) << journal.error().message;
+    EXPECT_EQ(journal->records().size(), 1u);
+    EXPECT_EQ(ReadAll(path), whole);
+    ASSERT_TRUE(journal->Append(Example("full", 8192, true)));
+  }
+  const auto journal = PasskeyJournal::Open(directory.File("out"));
+  ASSERT_TRUE(journal) << journal.error().message;
+  EXPECT_EQ(journal->records().size(), 2u);
+}
+
+TEST(PasskeyJournal, LineThatIsNoCaseIsNamed) {
+  for (const std::string line : {"not json", "{}", "[1]", "{\"attn\": 3}", ""}) {
+    const TestDirectory directory;
+    {
+      auto journal = PasskeyJournal::Open(directory.File("out"));
+      ASSERT_TRUE(journal && journal->Append(Example("full", 4096, true)));
+    }
+    AppendText(directory.File("out/passkey.jsonl"), line + "\n");
+    const auto journal = PasskeyJournal::Open(directory.File("out"));
+    ASSERT_FALSE(journal) << line;
+    EXPECT_EQ(journal.error().kind, ErrorKind::kInvalidInput);
+    EXPECT_TRUE(journal.error().message.starts_with("line 2 of ")) << journal.error().message;
+  }
+}
+
+TEST(PasskeyJournal, FullDiskIsAnErrorThatSaysSo) {
+  const TestDirectory directory;
+  const std::string out = directory.File("out");
+  std::filesystem::create_directories(out);
+  std::filesystem::create_symlink("/dev/full", out + "/passkey.jsonl");
+  auto journal = PasskeyJournal::Open(out);
+  ASSERT_TRUE(journal) << journal.error().message;
+  const Status status = journal->Append(Example("full", 4096, true));
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().kind, ErrorKind::kIo);
+  EXPECT_NE(status.error().message.find("No space left on device"), std::string::npos)
+      << status.error().message;
+  EXPECT_TRUE(journal->records().empty());
+}
+
+TEST(PasskeyJournal, DirectoryThatCannotBeMadeIsAnError) {
+  const TestDirectory directory;
+  AppendText(directory.File("file"), "x");
+  for (const std::string path : {"file", "file/below"}) {
+    const auto journal = PasskeyJournal::Open(directory.File(path));
+    ASSERT_FALSE(journal);
+    EXPECT_EQ(journal.error().kind, ErrorKind::kIo);
+  }
+}
+
+TEST(PasskeyJournal, SummaryHasTotalsByMethodAndLength) {
+  const TestDirectory directory;
+  auto journal = PasskeyJournal::Open(directory.File("out"));
+  ASSERT_TRUE(journal);
+  ASSERT_TRUE(journal->Append(Example("longheads,chunk=128", 4096, true)));
+  ASSERT_TRUE(journal->Append(Example("full", 4096, false)));
+  ASSERT_TRUE(journal->Append(Example("longheads,chunk=128", 4096, false)));
+  ASSERT_TRUE(journal->WriteSummary());
+  const std::string csv = ReadAll(directory.File("out/passkey.csv"));
+  EXPECT_TRUE(csv.starts_with("attn,length,cases,correct,digits_right,digits,mean_tokens,seconds,model"));
+  EXPECT_NE(csv.find("\n\"longheads,chunk=128\",4096,2,1,7,10,4094.0,2.500,\"a,b\xff.gguf\",chat,bf16,"),
+            std::string::npos)
+      << csv;
+  EXPECT_NE(csv.find("\nfull,4096,1,0,2,5,"), std::string::npos) << csv;
+}
+
+TEST(PasskeyTable, HasMethodsAsRowsAndLengthsAsColumns) {
+  const std::vector<PasskeyRecord> records = {Example("full", 4096, true), Example("full", 4096, false),
+                                              Example("auto", 1000, true)};
+  const std::vector<std::string> attention = {"full", "auto"};
+  const std::vector<int64_t> lengths = {1000, 4096};
+  EXPECT_EQ(PasskeyTable(records, attention, lengths),
+            "attn                  1000                     4k\n"
+            "full                     -  1/2 free, 7/10 digits\n"
+            "auto  1/1 free, 5/5 digits                      -\n");
+}
+
+}  // namespace
+}  // namespace longheads

@@ -1,0 +1,61 @@
+// The prompts of passkey retrieval: a five-digit key said twice, somewhere in a filler text, and the question
+// after it (LongHeads, Table 6; Mohtashami & Jaggi 2023). Builds them to a length in tokens; running a model
+// on them is passkey.h's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine.h"
+
+namespace longheads {
+
+enum class PasskeyForm {
+  kPlain,  // a completion: the text ends in "The pass key is"
+  kChat,   // one user message in the model's template; nothing is put into the assistant's mouth
+};
+
+// "plain", "chat".
+std::string_view PasskeyFormName(PasskeyForm form);
+
+// One cell's one repeat. The same case has the same prompt whichever others run beside it.
+struct PasskeyCase {
+  int64_t length = 0;     // wanted tokens, the template's included
+  int64_t depth_ppm = 0;  // share of the filler that stands before the key, in millionths
+  int64_t repeat = 0;
+
+  double depth() const { return static_cast<double>(depth_ppm) / 1e6; }
+  bool operator==(const PasskeyCase&) const = default;
+};
+
+// Depth d of n lies in the middle of its share: (d + 1/2) / n, so that one depth alone is the middle.
+int64_t PasskeyDepthPpm(int64_t d, int64_t n);
+
+// The case's key, 10000 .. 99999: 10000 + h mod 90000, where h = seed and then, for length, depth_ppm and
+// repeat in turn, h = SplitMix64's output from the state h xor the number.
+int64_t PasskeyKey(uint64_t seed, const PasskeyCase& c);
+
+struct PasskeyPrompt {
+  std::vector<TokenId> tokens;
+  // The first so many are the same in every prompt of this model and form that is at least as long before its
+  // key: what stands before the key.
+  int64_t n_common = 0;
+};
+
+// The prompt whose token count is nearest to the case's length, the filler cut at sentences. Refused where
+// that is more than 1% off, or no room is left for filler: the message says what the model's tokenizer needs.
+Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, PasskeyForm form, const PasskeyCase& c,
+                                         int64_t key);
+
+// What follows the prompt where the answer is forced, as tokens that continue `prompt`: " KEY" in the plain
+// form, "The pass key is KEY." in the chat form.
+Result<std::vector<TokenId>> ForcedPasskeyAnswer(const Engine& engine, PasskeyForm form,
+                                                 const PasskeyPrompt& prompt, int64_t key);
+
+// Whether the first integer of an answer, its first run of digits, is the key.
+bool AnswersPasskey(std::string_view answer, int64_t key);
+
+}  // namespace longheads

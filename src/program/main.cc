@@ -1,0 +1,51 @@
+// The program: joins the faces (cli, eval) under one name and turns errors into sentences and exit statuses.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <exception>
+
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "program/eval_command.h"
+
+int main(int argc, char** argv) {
+  using longheads::Command;
+  using longheads::ErrorKind;
+  constexpr int kBadInput = 2;
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that left is an error of the write, not the end of the process
+
+  CLI::App program(
+      "longheads: pretrained language models read and answer over texts far longer than the window they were "
+      "trained "
+      "with, without training.");
+  program.set_version_flag("--version", "longheads " LONGHEADS_VERSION);
+  program.require_subcommand(1);
+  program.footer(
+      "'longheads COMMAND --help' says more.\n\nExample:\n  longheads run -f book.txt -q \"Who stole the "
+      "ring?\"");
+  Command command;
+  longheads::AddRunCommand(program, command);
+  longheads::AddTokenizeCommands(program, command);
+  longheads::AddLogitsCommand(program, command);
+  longheads::AddInfoCommand(program, command);
+  longheads::AddMethodsCommand(program, command);
+  longheads::AddEvalCommand(program, command);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? 0 : kBadInput;
+  }
+  try {
+    const longheads::Result<int> status = command();
+    if (status) return *status;
+    fmt::print(stderr, "longheads: {}\n", status.error().message);
+    return status.error().kind == ErrorKind::kCancelled ? longheads::kInterruptedStatus : kBadInput;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "longheads: out of memory\n");
+    return kBadInput;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "longheads: {}\n", error.what());
+    return kBadInput;
+  }
+}

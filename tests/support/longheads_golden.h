@@ -1,0 +1,65 @@
+// The goldens of tests/golden/longheads: inputs, what the naive twin attends to, what it returns, and the
+// comparison with a run of ours. Their manifest says what the arrays hold.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attention/longheads.h"
+#include "formats/npy.h"
+#include "tests/support/one_layer.h"
+
+namespace longheads {
+
+// n values in [-1, 1), the same that tools/reference/uniform.py makes.
+std::vector<float> Uniform(std::string_view name, uint64_t seed, int64_t n);
+
+// q, k and v of plain random inputs, at the goldens' usual scales.
+LayerInputs UniformInputs(const HeadShape& shape, int64_t n, uint64_t seed);
+
+// How far float32 may be from float64: six standard deviations, where roundings are independent of one
+// another.
+struct ErrorBound {
+  double out;         // of every element of an output
+  double projection;  // of an output's product with a fixed vector
+};
+// logit_error: what logits are off by on top of float32's roundings; value_error: relative, of values.
+ErrorBound BoundOf(const LayerInputs& inputs, double max_logit, double logit_error = 0,
+                   double value_error = 0);
+
+struct LongHeadsGolden {
+  std::string name;
+  LongHeadsOptions options;
+  double base = 0;
+  std::optional<int64_t> n_prefill;
+  std::vector<int64_t> lengths;
+  std::vector<int64_t> out_rows;
+  double max_logit = 0;
+  LayerInputs inputs;  // half-split
+  std::vector<uint32_t> chunks;
+  std::vector<uint32_t> sets;
+  std::vector<int32_t> attended;
+  std::vector<float> out;
+  std::vector<float> projection;
+};
+
+std::vector<std::string> LongHeadsGoldenNames();
+LongHeadsGolden LoadLongHeadsGolden(const std::string& name);
+
+// Where a run over the first tokens differs from the golden.
+struct GoldenDifferences {
+  int64_t n_sets = 0;      // tokens whose (key, distance) pairs differ in some head
+  int64_t n_chunks = 0;    // queries whose chunks differ
+  int64_t n_attended = 0;  // of the rows that the golden lists pair by pair
+  int64_t n_outputs = 0;   // outputs and projections farther off than the bound, or not finite
+  double worst = 0;        // the largest share of its bound that an error takes
+  std::string first;       // in words
+
+  bool none() const { return n_sets + n_chunks + n_attended + n_outputs == 0; }
+};
+GoldenDifferences Compare(const LongHeadsGolden& golden, const OneLayer& run);
+
+}  // namespace longheads

@@ -1,0 +1,100 @@
+// Drives one layer of attention by hand, as the model does: stores rotated keys, extends the policy's state,
+// plans and runs; and remembers what every query attended to, read off the plans.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "attention/policy.h"
+#include "base/thread_pool.h"
+
+namespace longheads {
+
+// Projections of a text, unrotated.
+struct LayerInputs {
+  HeadShape shape;
+  int64_t n = 0;
+  std::vector<float> q;  // [n, n_heads, head_dim]
+  std::vector<float> k;  // [n, n_kv_heads, head_dim]
+  std::vector<float> v;  // [n, n_kv_heads, head_dim]
+};
+
+// q and k of half-split pairs brought to interleaved ones; v stays.
+LayerInputs Interleaved(const LayerInputs& half_split);
+
+struct LayerSetup {
+  const Policy& policy;
+  const AttentionKernels& kernels;
+  HeadShape shape;
+  PairLayout layout = PairLayout::kHalfSplit;
+  double base = 10000;
+  int64_t max_tokens = 0;
+  KvType kv = KvType::kF32;
+  int n_threads = 1;
+};
+
+// What a query row saw.
+struct SeenRow {
+  std::vector<std::pair<int32_t, int32_t>> keys;  // (key, distance), in the plan's order
+  std::vector<int64_t> segments;                  // where the segments begin that list the row
+  std::vector<int32_t> rotations;                 // x, per segment
+};
+
+// One sequence in one layer.
+class OneLayer {
+ public:
+  explicit OneLayer(const LayerSetup& setup);
+
+  OneLayer Fork() const;
+  int64_t RewindPoint(int64_t n) const { return state_->RewindPoint(n); }
+  void Truncate(int64_t m);
+
+  // The next n tokens of the inputs in one block; queries attend in groups of query_block.
+  void Prefill(const LayerInputs& inputs, int64_t n, int64_t query_block = 1 << 20);
+  void Decode(const LayerInputs& inputs);
+  // The next token of each sequence in one batch. All have the same setup.
+  static void DecodeTogether(std::span<OneLayer* const> sequences,
+                             std::span<const LayerInputs* const> inputs);
+
+  int64_t size() const { return kv_.size(); }
+  const PolicyState& state() const { return *state_; }
+  const std::vector<float>& out() const { return out_; }  // [size, n_heads, head_dim]
+  const SeenRow& seen(int64_t token, int64_t head) const {
+    return seen_[static_cast<std::size_t>(token * environment_->shape.n_heads + head)];
+  }
+
+  // A change to every plan before it runs: to show that a comparison would notice.
+  std::function<void(const QueryBlock&, Plan&)> mutation;
+
+ private:
+  // What sequences share.
+  struct Environment {
+    const Policy& policy;
+    HeadShape shape;
+    RotationTable rotations;
+    float scale;
+    ThreadPool pool;
+    AttentionExecutor executor;
+    std::shared_ptr<KvPool> kv_pool;
+    std::unique_ptr<PolicyScratch> scratch;
+  };
+
+  OneLayer(std::shared_ptr<Environment> environment, KvSequence kv, std::unique_ptr<PolicyState> state);
+  // Keys, values and queries of the next n tokens; room for their outputs.
+  void Store(const LayerInputs& inputs, int64_t n);
+  QueryToken Token(const LayerInputs& inputs, int64_t position, int32_t sequence);
+  // What the rows of one sequence of a block see.
+  void Remember(const QueryBlock& block, int32_t sequence, const Plan& plan);
+
+  std::shared_ptr<Environment> environment_;
+  KvSequence kv_;
+  std::unique_ptr<PolicyState> state_;
+  std::vector<float> out_;
+  std::vector<SeenRow> seen_;  // [size, n_heads]
+};
+
+}  // namespace longheads
