@@ -21,7 +21,7 @@
 namespace longheads {
 
 struct EngineOptions {
-  std::string model_path;
+  std::string model_path = {};
   std::string attention = "auto";  // --attn
   std::string compute = "auto";    // auto, f32, bf16
   std::string kv_type = "auto";    // auto (as compute), f32, bf16
@@ -55,10 +55,10 @@ struct MemoryPlan {
 
 struct GenerateOptions {
   int64_t max_tokens = 256;
-  SamplerOptions sampling;
+  SamplerOptions sampling = {};
   const CancelToken* cancel = nullptr;
   // Each token as it comes, with the text that is whole by now. Returning false stops.
-  std::function<bool(TokenId, std::string_view)> on_token;
+  std::function<bool(TokenId, std::string_view)> on_token = {};
 };
 
 enum class StopReason : uint8_t { kEndOfGeneration, kLength, kCancelled, kCaller };

@@ -42,7 +42,7 @@ enum class Outputs : uint8_t { kNone, kLast, kAll };
 struct ForwardControl {
   const CancelToken* cancel = nullptr;
   // Called after each layer of each token block with the share of the work that is done, 0 .. 1.
-  std::function<void(double)> progress;
+  std::function<void(double)> progress = {};
 };
 
 class Transformer {

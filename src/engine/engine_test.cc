@@ -1,0 +1,366 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "tests/support/allocations.h"
+#include "tests/support/gguf_builder.h"
+#include "tests/support/model_file.h"
+#include "tests/support/tiny_transformer.h"
+
+namespace longheads {
+namespace {
+
+constexpr TinyLlamaOptions kTiny = {
+    .embed = 32, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .ffn = 48, .context_length = 4096};
+constexpr const char* kLongHeads = "longheads,chunk=16,window=64,begin=80";
+
+std::unique_ptr<Engine> Load(const std::string& attention, const std::string& kv_type = "auto",
+                             const TinyLlamaOptions& model = kTiny) {
+  const ModelFile file(TinyLlama(model));
+  Result<std::unique_ptr<Engine>> engine = Engine::Load({.model_path = file.path(),
+                                                         .attention = attention,
+                                                         .compute = "f32",
+                                                         .kv_type = kv_type,
+                                                         .threads = 2});
+  EXPECT_TRUE(engine) << engine.error().message;
+  return std::move(*engine);
+}
+
+std::vector<TokenId> Tokens(int64_t n, uint64_t seed = 1) { return TinyTokens(n, 256, seed); }
+
+// Feeds tokens the way `phases` says, one call per run of equal phases, and gives one hidden state per token.
+std::vector<float> Feed(Engine& engine, Session& session, std::span<const TokenId> tokens,
+                        std::span<const Phase> phases) {
+  std::vector<float> hidden;
+  for (std::size_t i = 0; i < tokens.size();) {
+    std::size_t end = i + 1;
+    Session* const self = &session;
+    Result<std::vector<float>> here;
+    if (phases[i] == Phase::kDecode) {
+      here = engine.Decode(std::span(&self, 1), tokens.subspan(i, 1));
+    } else {
+      while (end < tokens.size() && phases[end] == Phase::kPrefill) ++end;
+      here = engine.Prefill(session, tokens.subspan(i, end - i), Outputs::kAll, {});
+    }
+    EXPECT_TRUE(here) << here.error().message;
+    if (!here) return hidden;
+    hidden.insert(hidden.end(), here->begin(), here->end());
+    i = end;
+  }
+  return hidden;
+}
+
+// A conversation: prompts and answers in turn, past where LongHeads begins to select, with ends inside
+// chunks, at their ends and right after.
+struct Conversation {
+  std::vector<TokenId> tokens;
+  std::vector<Phase> phases;
+
+  Conversation() {
+    Phase phase = Phase::kPrefill;
+    for (const std::size_t n : {37u, 11u, 40u, 24u, 16u, 33u, 5u, 50u, 24u}) {
+      phases.resize(phases.size() + n, phase);
+      phase = phase == Phase::kPrefill ? Phase::kDecode : Phase::kPrefill;
+    }
+    tokens = Tokens(static_cast<int64_t>(phases.size()));
+  }
+  std::span<const TokenId> TokensFrom(std::size_t i, std::size_t n) const {
+    return std::span(tokens).subspan(i, std::min(n, tokens.size() - i));
+  }
+  std::span<const Phase> PhasesFrom(std::size_t i, std::size_t n) const {
+    return std::span(phases).subspan(i, std::min(n, tokens.size() - i));
+  }
+};
+
+class SessionTest : public testing::TestWithParam<std::pair<const char*, const char*>> {
+ protected:
+  std::unique_ptr<Engine> engine_ = Load(GetParam().first, GetParam().second);
+  const Conversation conversation_;
+  const std::size_t embed_ = static_cast<std::size_t>(kTiny.embed);
+
+  std::span<const float> Part(const std::vector<float>& hidden, std::size_t token, std::size_t n) const {
+    return std::span(hidden).subspan(token * embed_, n * embed_);
+  }
+};
+
+TEST_P(SessionTest, GoesOnAfterTruncationAsIfNothingHadFollowed) {
+  Session session = engine_->NewSession();
+  const std::vector<float> hidden = Feed(*engine_, session, conversation_.tokens, conversation_.phases);
+  const std::size_t size = conversation_.tokens.size();
+  for (std::size_t n = 0; n <= size; ++n) {
+    Session cut = engine_->Fork(session);
+    ASSERT_TRUE(engine_->Truncate(cut, static_cast<int64_t>(n)));
+    ASSERT_EQ(cut.size(), static_cast<int64_t>(n));
+    ASSERT_TRUE(std::equal(cut.tokens().begin(), cut.tokens().end(), conversation_.tokens.begin()));
+    const auto tokens = conversation_.TokensFrom(n, 20);
+    const std::vector<float> again = Feed(*engine_, cut, tokens, conversation_.PhasesFrom(n, 20));
+    ASSERT_TRUE(SameBits(again, Part(hidden, n, tokens.size()))) << "cut at " << n;
+  }
+}
+
+TEST_P(SessionTest, TruncatesAgainAndAgain) {
+  Session session = engine_->NewSession();
+  const std::vector<float> hidden = Feed(*engine_, session, conversation_.tokens, conversation_.phases);
+  for (const std::size_t n : {239u, 224u, 200u, 199u, 176u, 100u, 96u, 81u, 80u, 79u, 16u, 15u, 1u, 0u}) {
+    ASSERT_TRUE(engine_->Truncate(session, static_cast<int64_t>(n)));
+    const auto tokens = conversation_.TokensFrom(n, 9);
+    const std::vector<float> again = Feed(*engine_, session, tokens, conversation_.PhasesFrom(n, 9));
+    ASSERT_TRUE(SameBits(again, Part(hidden, n, tokens.size()))) << "cut at " << n;
+  }
+}
+
+TEST_P(SessionTest, AForkAfterAnyTokenGoesOnAsTheOriginalDoes) {
+  Session session = engine_->NewSession();
+  std::vector<Session> forks;
+  std::vector<float> hidden;
+  for (std::size_t i = 0; i < conversation_.tokens.size(); ++i) {
+    forks.push_back(engine_->Fork(session));
+    const std::vector<float> one =
+        Feed(*engine_, session, conversation_.TokensFrom(i, 1), conversation_.PhasesFrom(i, 1));
+    hidden.insert(hidden.end(), one.begin(), one.end());
+  }
+  // The original has gone on; and each fork leaves while the others still share its pages and chunks.
+  for (std::size_t i = 0; i < forks.size(); ++i) {
+    const auto tokens = conversation_.TokensFrom(i, 20);
+    const std::vector<float> again = Feed(*engine_, forks[i], tokens, conversation_.PhasesFrom(i, 20));
+    ASSERT_TRUE(SameBits(again, Part(hidden, i, tokens.size()))) << "forked at " << i;
+  }
+}
+
+TEST_P(SessionTest, ForksDoNotSeeEachOther) {
+  const std::vector<Phase> prompt(120, Phase::kPrefill);
+  const std::vector<Phase> answer(60, Phase::kDecode);
+  const auto fresh = [&](uint64_t seed) {
+    Session session = engine_->NewSession();
+    Feed(*engine_, session, Tokens(120), prompt);
+    return Feed(*engine_, session, Tokens(60, seed), answer);
+  };
+  Session session = engine_->NewSession();
+  Feed(*engine_, session, Tokens(120), prompt);
+  Session fork = engine_->Fork(session);
+  Session* const both[] = {&session, &fork};
+  const std::vector<TokenId> left = Tokens(60, 2);
+  const std::vector<TokenId> right = Tokens(60, 3);
+  std::vector<float> left_hidden, right_hidden;
+  for (std::size_t i = 0; i < 60; ++i) {
+    const TokenId next[] = {left[i], right[i]};
+    const Result<std::vector<float>> hidden = engine_->Decode(both, next);
+    ASSERT_TRUE(hidden);
+    left_hidden.insert(left_hidden.end(), hidden->begin(), hidden->begin() + kTiny.embed);
+    right_hidden.insert(right_hidden.end(), hidden->begin() + kTiny.embed, hidden->end());
+  }
+  EXPECT_TRUE(SameBits(left_hidden, fresh(2)));
+  EXPECT_TRUE(SameBits(right_hidden, fresh(3)));
+}
+
+TEST_P(SessionTest, ACancelledPromptLeavesTheSessionAsItWas) {
+  const std::vector<TokenId> prompt = Tokens(2100, 5);
+  const std::vector<Phase> prefill(2100, Phase::kPrefill);
+  const auto begin = [&] {
+    Session session = engine_->NewSession();
+    Feed(*engine_, session, conversation_.TokensFrom(0, 93), conversation_.PhasesFrom(0, 93));
+    return session;
+  };
+  Session untouched = begin();
+  const std::vector<float> expected = Feed(*engine_, untouched, prompt, prefill);
+  for (const int after : {0, 1, 2, 3}) {  // layers; two of them are one block of tokens
+    Session session = begin();
+    CancelToken cancel;
+    int layers = 0;
+    const ForwardControl control{.cancel = &cancel, .progress = [&](double) {
+                                   if (++layers == after) cancel.Cancel();
+                                 }};
+    if (after == 0) cancel.Cancel();
+    const Result<std::vector<float>> stopped = engine_->Prefill(session, prompt, Outputs::kLast, control);
+    ASSERT_FALSE(stopped);
+    EXPECT_EQ(stopped.error().kind, ErrorKind::kCancelled);
+    EXPECT_EQ(session.size(), 93);
+    ASSERT_TRUE(SameBits(Feed(*engine_, session, prompt, prefill), expected))
+        << "after " << after << " layers";
+  }
+}
+
+TEST_P(SessionTest, ARefusedTokenLeavesAllSessionsAsTheyWere) {
+  Session first = engine_->NewSession();
+  Session second = engine_->NewSession();
+  Feed(*engine_, first, conversation_.TokensFrom(0, 95), conversation_.PhasesFrom(0, 95));
+  Feed(*engine_, second, conversation_.TokensFrom(0, 50), conversation_.PhasesFrom(0, 50));
+  Session untouched = engine_->Fork(first);
+
+  Session* const both[] = {&first, &second};
+  const TokenId wrong[] = {5, 272};
+  const Result<std::vector<float>> refused = engine_->Decode(both, wrong);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("272"), std::string::npos);
+  EXPECT_FALSE(engine_->Prefill(first, wrong, Outputs::kLast, {}));
+  EXPECT_EQ(first.size(), 95);
+  EXPECT_EQ(second.size(), 50);
+  const auto tokens = conversation_.TokensFrom(95, 30);
+  const auto phases = conversation_.PhasesFrom(95, 30);
+  EXPECT_TRUE(SameBits(Feed(*engine_, first, tokens, phases), Feed(*engine_, untouched, tokens, phases)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, SessionTest,
+                         testing::Values(std::pair("full", "f32"), std::pair(kLongHeads, "f32"),
+                                         std::pair(kLongHeads, "bf16")),
+                         [](const auto& test) {
+                           const std::string_view attention = test.param.first;
+                           return std::string(attention.substr(0, attention.find(','))) + "_kv_" +
+                                  test.param.second;
+                         });
+
+TEST(Engine, RefusesAnEmptyPrompt) {
+  const std::unique_ptr<Engine> engine = Load("full");
+  Session session = engine->NewSession();
+  const Result<std::vector<float>> hidden = engine->Prefill(session, {}, Outputs::kLast, {});
+  ASSERT_FALSE(hidden);
+  EXPECT_EQ(hidden.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_NE(hidden.error().message.find("empty"), std::string::npos);
+}
+
+TEST(Engine, RefusesATextForWhichThereIsNoMemoryBeforeItStarts) {
+  TinyLlamaOptions model = kTiny;
+  model.n_layers = 8;
+  model.n_kv_heads = 4;
+  model.head_dim = 64;
+  const std::unique_ptr<Engine> engine = Load("full", "f32", model);
+  constexpr int64_t kTokens = int64_t{1} << 30;  // 16 TiB of keys and values
+  EXPECT_GT(engine->PlanMemory(kTokens).kv, uint64_t{1} << 43);
+  void* const zeros =
+      mmap(nullptr, kTokens * sizeof(TokenId), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(zeros, MAP_FAILED);
+  Session session = engine->NewSession();
+  const Result<std::vector<float>> hidden =
+      engine->Prefill(session, std::span(static_cast<const TokenId*>(zeros), kTokens), Outputs::kLast, {});
+  munmap(zeros, kTokens * sizeof(TokenId));
+  ASSERT_FALSE(hidden);
+  EXPECT_EQ(hidden.error().kind, ErrorKind::kOutOfMemory);
+  EXPECT_NE(hidden.error().message.find("1073741824"), std::string::npos) << hidden.error().message;
+  EXPECT_NE(hidden.error().message.find("--kv-type bf16"), std::string::npos) << hidden.error().message;
+  EXPECT_EQ(session.size(), 0);
+}
+
+TEST(Engine, TellsWhatATextTakes) {
+  const std::unique_ptr<Engine> engine = Load(kLongHeads, "f32");
+  const MemoryPlan none = engine->PlanMemory(0);
+  EXPECT_EQ(none.weights, engine->file().file_bytes());
+  EXPECT_EQ(none.kv, 0u);
+  const MemoryPlan plan = engine->PlanMemory(300);
+  EXPECT_EQ(plan.kv, 2u * 2 * 2 * 256 * 2 * 8 * 4);  // pages, layers, heads, tokens, K and V, dim, bytes
+  EXPECT_GT(plan.state, none.state);
+  EXPECT_EQ(plan.total(), plan.weights + plan.kv + plan.state + plan.working);
+}
+
+TEST(Engine, EncodesPromptsAndSaysWhenThereIsNoTemplate) {
+  const std::unique_ptr<Engine> engine = Load("full");
+  const Result<std::vector<TokenId>> tokens = engine->EncodePrompt("the <|im_end|>", /*chat=*/false);
+  ASSERT_TRUE(tokens);
+  EXPECT_EQ(engine->tokenizer().Decode(*tokens, /*special=*/false), "the <|im_end|>");
+  const Result<std::vector<TokenId>> chat = engine->EncodePrompt("the", /*chat=*/true);
+  ASSERT_FALSE(chat);
+  EXPECT_NE(chat.error().message.find("--no-chat"), std::string::npos) << chat.error().message;
+}
+
+class GenerateTest : public testing::Test {
+ protected:
+  std::unique_ptr<Engine> engine_ = Load(kLongHeads);
+  Session session_ = engine_->NewSession();
+  std::vector<float> hidden_ = *engine_->Prefill(session_, Tokens(90), Outputs::kLast, {});
+};
+
+TEST_F(GenerateTest, IsGreedyByDefaultAndAppendsToTheSession) {
+  Session stepwise = engine_->Fork(session_);
+  const Result<Generated> result = engine_->Generate(session_, hidden_, {.max_tokens = 30});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->reason, StopReason::kLength);
+  ASSERT_EQ(result->tokens.size(), 30u);
+  EXPECT_EQ(result->text, engine_->tokenizer().Decode(result->tokens, /*special=*/false));
+  // The last token has not been read: nobody asked what follows it.
+  EXPECT_EQ(session_.size(), 90 + 29);
+
+  std::vector<float> hidden = hidden_;
+  for (const TokenId token : result->tokens) {
+    EXPECT_EQ(token, ArgMax(engine_->Logits(hidden)));
+    Session* const self = &stepwise;
+    hidden = *engine_->Decode(std::span(&self, 1), std::span(&token, 1));
+  }
+}
+
+TEST_F(GenerateTest, RepeatsItselfForOneSeed) {
+  const auto generate = [&](uint64_t seed) {
+    Session session = engine_->Fork(session_);
+    return engine_
+        ->Generate(session, hidden_, {.max_tokens = 30, .sampling = {.temperature = 1, .seed = seed}})
+        ->tokens;
+  };
+  EXPECT_EQ(generate(1), generate(1));
+  EXPECT_NE(generate(1), generate(2));
+}
+
+TEST_F(GenerateTest, StopsForTheCallerAndForACancellation) {
+  int seen = 0;
+  Session session = engine_->Fork(session_);
+  Result<Generated> result = engine_->Generate(
+      session, hidden_, {.on_token = [&](TokenId, std::string_view) { return ++seen < 4; }});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->reason, StopReason::kCaller);
+  EXPECT_EQ(result->tokens.size(), 4u);
+
+  CancelToken cancel;
+  seen = 0;
+  result =
+      engine_->Generate(session_, hidden_, {.cancel = &cancel, .on_token = [&](TokenId, std::string_view) {
+                                              if (++seen == 5) cancel.Cancel();
+                                              return true;
+                                            }});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->reason, StopReason::kCancelled);
+  EXPECT_EQ(result->tokens.size(), 5u);
+}
+
+TEST_F(GenerateTest, StopsWhereTheModelEndsItsAnswer) {
+  // A hidden state whose likeliest token is the end: the rows of the embedding are the output's too.
+  const TokenId end = engine_->tokenizer().vocabulary().eos;
+  std::vector<float> hidden =
+      TinyLlamaValues(kTiny.seed, "token_embd.weight", 272 * kTiny.embed, kTiny.embed);
+  hidden.erase(hidden.begin(), hidden.begin() + end * kTiny.embed);
+  hidden.resize(static_cast<std::size_t>(kTiny.embed));
+  for (float& value : hidden) value *= 100;
+  ASSERT_EQ(ArgMax(engine_->Logits(hidden)), end);
+  const Result<Generated> result = engine_->Generate(session_, hidden, {});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->reason, StopReason::kEndOfGeneration);
+  EXPECT_TRUE(result->tokens.empty());
+  EXPECT_EQ(session_.size(), 90);
+}
+
+TEST_F(GenerateTest, RefusesImpossibleSampling) {
+  const Result<Generated> result = engine_->Generate(session_, hidden_, {.sampling = {.top_p = 2}});
+  ASSERT_FALSE(result);
+  EXPECT_NE(result.error().message.find("--top-p"), std::string::npos);
+}
+
+TEST(Engine, DecodesWithoutAllocatingButTheResult) {
+  const ModelFile file(TinyLlama(kTiny));
+  const Result<std::unique_ptr<Engine>> engine =
+      Engine::Load({.model_path = file.path(), .attention = kLongHeads, .compute = "f32", .threads = 1});
+  ASSERT_TRUE(engine);
+  Session session = (*engine)->NewSession();
+  ASSERT_TRUE((*engine)->Prefill(session, Tokens(512), Outputs::kNone, {}));
+  Session* const self = &session;
+  const std::vector<TokenId> tokens = Tokens(14, 2);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const int64_t before = AllocationCount();
+    const Result<std::vector<float>> hidden =
+        (*engine)->Decode(std::span(&self, 1), std::span(tokens).subspan(i, 1));
+    const int64_t count = AllocationCount() - before;
+    ASSERT_TRUE(hidden);
+    if (i >= 8) {
+      EXPECT_LE(count, 1) << "token " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longheads

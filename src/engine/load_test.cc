@@ -1,0 +1,186 @@
+// Loading: files that are damaged, incomplete or not for us, and options that cannot be. Every refusal names
+// the culprit.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+#include "engine/engine.h"
+#include "tests/support/gguf_builder.h"
+#include "tests/support/model_file.h"
+
+namespace longheads {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr TinyLlamaOptions kTiny = {.tied = false, .attention_biases = true};
+
+Result<std::unique_ptr<Engine>> Load(const Bytes& bytes, EngineOptions options = {.attention = "full"}) {
+  const ModelFile file(bytes);
+  options.model_path = file.path();
+  options.threads = 1;
+  return Engine::Load(options);  // the mapping outlives the name
+}
+
+void ExpectRefused(const Result<std::unique_ptr<Engine>>& engine, std::string_view culprit) {
+  ASSERT_FALSE(engine) << "accepted; expected a refusal that names " << culprit;
+  EXPECT_NE(engine.error().message.find(culprit), std::string::npos) << engine.error().message;
+}
+
+void Write(Bytes& bytes, std::size_t at, auto value) {
+  std::memcpy(bytes.data() + at, &value, sizeof(value));
+}
+
+// The value of a key of 4 bytes, which follows the 4 bytes of its type.
+Bytes WithValue(std::string_view key, auto value) {
+  Bytes bytes = TinyLlama(kTiny);
+  Write(bytes, AfterName(bytes, key).value() + 4, value);
+  return bytes;
+}
+
+TEST(Load, TakesTheTinyModel) {
+  const Result<std::unique_ptr<Engine>> engine = Load(TinyLlama(kTiny));
+  ASSERT_TRUE(engine) << engine.error().message;
+  EXPECT_EQ((*engine)->config().vocab_size, 272);
+  EXPECT_EQ((*engine)->config().n_kv_heads, 2);
+}
+
+TEST(Load, NamesEachTensorThatIsMissing) {
+  const Bytes whole = TinyLlama(kTiny);
+  const Result<GgufFile> file = GgufFile::Parse(whole, "tiny");
+  ASSERT_TRUE(file);
+  for (const std::string& name : file->tensor_names()) {
+    Bytes bytes = whole;
+    Write(bytes, AfterName(bytes, name).value() - 1, '!');  // under this name nobody asks for it
+    const Result<std::unique_ptr<Engine>> engine = Load(bytes);
+    if (name == "output.weight" || name.ends_with(".bias")) {
+      EXPECT_TRUE(engine) << name << ": " << engine.error().message;  // tied embeddings, no biases
+    } else {
+      ExpectRefused(engine, name + " is missing");
+    }
+  }
+}
+
+TEST(Load, NamesEachTensorOfTheWrongShape) {
+  const Bytes whole = TinyLlama(kTiny);
+  const Result<GgufFile> file = GgufFile::Parse(whole, "tiny");
+  ASSERT_TRUE(file);
+  for (const std::string& name : file->tensor_names()) {
+    Bytes bytes = whole;
+    const std::size_t at = AfterName(bytes, name).value() + 4;  // the innermost dimension
+    uint64_t size = 0;
+    std::memcpy(&size, bytes.data() + at, sizeof(size));
+    Write(bytes, at, size / 2);
+    ExpectRefused(Load(bytes), "the tensor " + name + " is ");
+  }
+}
+
+TEST(Load, SaysWhenTheVocabularyIsLargerThanTheEmbedding) {
+  TinyLlamaOptions options = kTiny;
+  options.tied = true;
+  Bytes bytes = TinyLlama(options);
+  Write(bytes, AfterName(bytes, "token_embd.weight").value() + 4 + 8, uint64_t{136});
+  ExpectRefused(Load(bytes), "the vocabulary has 272 tokens, but the embedding only 136 rows");
+}
+
+TEST(Load, SaysWhenThereIsNoVocabulary) {
+  TinyLlamaOptions options = kTiny;
+  options.vocabulary = false;
+  ExpectRefused(Load(TinyLlama(options)), "tokenizer.ggml");
+}
+
+TEST(Load, RefusesOtherArchitecturesByName) {
+  Bytes bytes = TinyLlama(kTiny);
+  const std::size_t at = AfterName(bytes, "general.architecture").value() + 4 + 8;
+  std::memcpy(bytes.data() + at, "mamba", 5);
+  const Result<std::unique_ptr<Engine>> engine = Load(bytes);
+  ExpectRefused(engine, "the architecture 'mamba'");
+  EXPECT_EQ(engine.error().kind, ErrorKind::kUnsupported);
+}
+
+TEST(Load, RefusesNumbersThatContradictEachOther) {
+  const float kNan = std::numeric_limits<float>::quiet_NaN();
+  ExpectRefused(Load(WithValue("llama.attention.head_count", uint32_t{0})),
+                "llama.attention.head_count is 0");
+  ExpectRefused(Load(WithValue("llama.attention.head_count", uint32_t{3})), "3 query heads");
+  ExpectRefused(Load(WithValue("llama.attention.head_count", uint32_t{2})), "heads of 32");
+  ExpectRefused(Load(WithValue("llama.attention.head_count", uint32_t{1} << 23)), "heads of 0");
+  ExpectRefused(Load(WithValue("llama.attention.head_count_kv", uint32_t{3})), "3 key/value heads");
+  ExpectRefused(Load(WithValue("llama.attention.head_count_kv", uint32_t{1})), "attn_k.weight");
+  ExpectRefused(Load(WithValue("llama.embedding_length", uint32_t{0})), "llama.embedding_length is 0");
+  ExpectRefused(Load(WithValue("llama.embedding_length", uint32_t{0xffffffff})), "llama.embedding_length");
+  ExpectRefused(Load(WithValue("llama.block_count", uint32_t{3})), "blk.2.attn_norm.weight is missing");
+  ExpectRefused(Load(WithValue("llama.block_count", uint32_t{1} << 24)), "blk.2.attn_norm.weight is missing");
+  ExpectRefused(Load(WithValue("llama.feed_forward_length", uint32_t{97})), "ffn_gate.weight");
+  ExpectRefused(Load(WithValue("llama.context_length", uint32_t{0})), "llama.context_length is 0");
+  ExpectRefused(Load(WithValue("llama.rope.dimension_count", uint32_t{8})), "rotary 8");
+  for (const float base : {0.0f, -1.0f, kNan}) {
+    EXPECT_FALSE(Load(WithValue("llama.rope.freq_base", base))) << base;
+  }
+  for (const float epsilon : {-1.0f, 1.0f, kNan}) {
+    ExpectRefused(Load(WithValue("llama.attention.layer_norm_rms_epsilon", epsilon)), "epsilon");
+  }
+}
+
+TEST(Load, RefusesEveryTruncation) {
+  const Bytes whole = TinyLlama(kTiny);
+  for (std::size_t n = 0; n < whole.size(); n += 1 + whole.size() / 150) {
+    const Result<std::unique_ptr<Engine>> engine =
+        Load(Bytes(whole.begin(), whole.begin() + static_cast<long>(n)));
+    ASSERT_FALSE(engine) << n << " bytes of " << whole.size();
+    EXPECT_NE(engine.error().message.find(".gguf"), std::string::npos) << engine.error().message;
+  }
+}
+
+TEST(Load, EitherRefusesFlippedBytesOrRunsOnThem) {
+  const Bytes whole = TinyLlama(kTiny);
+  std::mt19937 random(1);
+  // Names, shapes, metadata and vocabulary end before the last tensor's entry; now and then a weight.
+  const std::size_t header = AfterName(whole, "output.weight").value() + 32;
+  int loaded = 0;
+  for (int i = 0; i < 300; ++i) {
+    Bytes bytes = whole;
+    const std::size_t at = random() % (i % 10 == 0 ? whole.size() : header);
+    bytes[at] ^= static_cast<std::byte>(1u << random() % 8);
+    const Result<std::unique_ptr<Engine>> engine = Load(bytes);
+    if (!engine) {
+      EXPECT_FALSE(engine.error().message.empty());
+      continue;
+    }
+    ++loaded;
+    Session session = (*engine)->NewSession();
+    const TokenId tokens[] = {1, 2, 3};
+    Result<std::vector<float>> hidden = (*engine)->Prefill(session, tokens, Outputs::kLast, {});
+    ASSERT_TRUE(hidden) << hidden.error().message;
+    EXPECT_TRUE((*engine)->Generate(session, *hidden, {.max_tokens = 2, .sampling = {.temperature = 1}}));
+  }
+  EXPECT_GT(loaded, 30);
+  EXPECT_LT(loaded, 290);
+}
+
+TEST(Load, NamesFilesThatAreNone) {
+  const std::string missing = testing::TempDir() + "longheads_no_such_file.gguf";
+  ExpectRefused(Engine::Load({.model_path = missing}), missing);
+  ExpectRefused(Engine::Load({.model_path = testing::TempDir()}), testing::TempDir());
+  ExpectRefused(Engine::Load({.model_path = ""}), "");
+  ExpectRefused(Load({}), ".gguf");
+}
+
+TEST(Load, NamesOptionsThatCannotBe) {
+  const Bytes bytes = TinyLlama(kTiny);
+  ExpectRefused(Load(bytes, {.attention = "full", .compute = "f64"}), "f64");
+  ExpectRefused(Load(bytes, {.attention = "full", .kv_type = "q4"}), "q4");
+  ExpectRefused(Load(bytes, {.attention = "full", .backend = "sse9"}), "sse9");
+  ExpectRefused(Load(bytes, {.attention = "longhead"}), "longheads");
+  ExpectRefused(Load(bytes, {.attention = "longheads,chunk=16,window=40,begin=64"}), "window=40");
+  const ModelFile file(bytes);
+  for (const int threads : {-1, 1025}) {
+    ExpectRefused(Engine::Load({.model_path = file.path(), .attention = "full", .threads = threads}),
+                  "--threads");
+  }
+}
+
+}  // namespace
+}  // namespace longheads
