@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
-
-#include "attention/spec.h"
 
 namespace longheads {
 namespace {
