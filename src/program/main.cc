@@ -13,7 +13,9 @@ int main(int argc, char** argv) {
   using longheads::Command;
   using longheads::ErrorKind;
   constexpr int kBadInput = 2;
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that left is an error of the write, not the end of the process
+  // A reader that left, and a file that may not grow, are errors of the write, not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
 
   CLI::App program(
       "longheads: pretrained language models read and answer over texts far longer than the window they were "
