@@ -12,7 +12,7 @@ namespace longheads {
 namespace {
 
 constexpr TinyLlamaOptions kTiny = {
-    .embed = 32, .n_heads = 4, .n_kv_heads = 2, .head_dim = 8, .ffn = 48, .context_length = 4096};
+    .embed = 32, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .ffn = 48, .context_length = 4096};
 constexpr const char* kLongHeads = "longheads,chunk=16,window=64,begin=80";
 
 std::unique_ptr<Engine> Load(const std::string& attention, const std::string& kv_type = "auto",
@@ -247,7 +247,7 @@ TEST(Engine, TellsWhatATextTakes) {
   EXPECT_EQ(none.weights, engine->file().file_bytes());
   EXPECT_EQ(none.kv, 0u);
   const MemoryPlan plan = engine->PlanMemory(300);
-  EXPECT_EQ(plan.kv, 2u * 2 * 2 * 256 * 2 * 8 * 4);  // pages, layers, heads, tokens, K and V, dim, bytes
+  EXPECT_EQ(plan.kv, 2u * 2 * 2 * 256 * 2 * 16 * 4);  // pages, layers, heads, tokens, K and V, dim, bytes
   EXPECT_GT(plan.state, none.state);
   EXPECT_EQ(plan.total(), plan.weights + plan.kv + plan.state + plan.working);
 }

@@ -125,7 +125,7 @@ TEST(Sampler, EqualSeedsDrawEqualTokens) {
   EXPECT_NE(draw(1), draw(2));
   // mt19937_64 is fixed by the standard and the rest is our own arithmetic: the same on every machine.
   const std::vector<TokenId> first = draw(0);
-  EXPECT_EQ(std::vector<TokenId>(first.begin(), first.begin() + 3), (std::vector<TokenId>{8, 42, 45}));
+  EXPECT_EQ(std::vector<TokenId>(first.begin(), first.begin() + 3), (std::vector<TokenId>{7, 49, 1}));
 }
 
 TEST(Sampler, LivesWithLogitsThatAreNotNumbers) {

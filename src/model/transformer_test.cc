@@ -16,7 +16,7 @@ namespace {
 constexpr TinyLlamaOptions kTiny = {.embed = 32,
                                     .n_heads = 4,
                                     .n_kv_heads = 2,
-                                    .head_dim = 8,
+                                    .head_dim = 16,
                                     .ffn = 48,
                                     .context_length = 4096,
                                     .vocabulary = false};
