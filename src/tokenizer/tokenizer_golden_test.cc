@@ -60,7 +60,7 @@ TEST(SpmGolden, IdsEqualSentencepieceAndTheRoundTripIsTheIdentity) {
   const auto tokenizer = Tokenizer::Create(ReadGoldenVocabulary(GoldenPath("spm.json")));
   ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
   const std::vector<GoldenCase> cases = ReadGoldenCases(GoldenPath("spm.jsonl"));
-  EXPECT_GT(cases.size(), 1000u);
+  EXPECT_GT(cases.size(), 900u);
   for (const GoldenCase& golden : cases) {
     ExpectGolden(**tokenizer, golden);
     // U+2581 is how SPM writes a space, so it comes back as one; and the part after a control token keeps the

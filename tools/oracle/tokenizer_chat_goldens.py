@@ -275,8 +275,10 @@ CHATS = [
 
 
 def render_all(template, bos, eos):
-    """In the order of CHATS, each without and with the generation prompt; null where the template refuses."""
-    return [[render(template, messages, prompt, bos, eos) for prompt in (False, True)] for messages in CHATS]
+    """In the order of CHATS, with the generation prompt and for the first few also without; null where the template
+    refuses."""
+    return [[render(template, messages, prompt, bos, eos) for prompt in ((True, False) if i < 4 else (True,))]
+            for i, messages in enumerate(CHATS)]
 
 
 def render(template, messages, prompt, bos, eos):
