@@ -89,6 +89,9 @@ Result<int> Run(const RunOptions& options) {
     Note(options, "note: the model has no chat template; the text is continued as it stands");
   }
   LH_ASSIGN(const std::vector<TokenId> tokens, engine->EncodePrompt(prompt, chat));
+  const int64_t n_lost = engine->tokenizer().BytesWithoutToken(prompt);
+  if (n_lost > 0)
+    Note(options, "note: {} bytes of the text have no token in this vocabulary and are left out", n_lost);
   const int64_t n_prompt = static_cast<int64_t>(tokens.size());
   const int64_t n_most = n_prompt + options.max_tokens;
   Note(options, "{}: {} tokens, {} threads, {}", engine->file().name(), n_prompt, engine->threads(),

@@ -218,7 +218,7 @@ Result<NpyArray> ReadNpy(const std::string& path) {
     return InvalidInput(fmt::format("{} is no regular file: name a .npy file", path));
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(info.st_size));
-  if (std::fread(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) {
+  if (!bytes.empty() && std::fread(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) {
     return MakeError(ErrorKind::kIo, fmt::format("{}: cannot read its {} bytes", path, bytes.size()));
   }
   return ParseNpy(bytes, path);
@@ -254,6 +254,7 @@ Result<NpyWriter<T>> NpyWriter<T>::Create(const std::string& path, std::span<con
 template <typename T>
 Status NpyWriter<T>::Append(std::span<const T> values) {
   LH_CHECK(file_ && static_cast<int64_t>(values.size()) <= n_missing_);
+  if (values.empty()) return {};  // fwrite takes no null pointer, not even of nothing
   if (std::fwrite(values.data(), sizeof(T), values.size(), file_.get()) != values.size()) {
     return tl::unexpected<Error>(CannotWrite(path_, errno));
   }

@@ -140,6 +140,8 @@ TEST(ParseNpy, RefusesEveryCutOfAFile) {
 TEST_F(NpyTest, RefusesWhatIsNoFile) {
   EXPECT_NE(ReadNpy(Path("none")).error().message.find("No such file"), std::string::npos);
   EXPECT_NE(ReadNpy(folder_).error().message.find("no regular file"), std::string::npos);
+  std::ofstream(Path("empty")).close();
+  EXPECT_NE(ReadNpy(Path("empty")).error().message.find("no .npy file"), std::string::npos);
   EXPECT_NE(ReadNpy("/dev/null").error().message.find("no regular file"), std::string::npos);
 }
 
