@@ -19,11 +19,14 @@ constexpr int64_t kSentenceCount = std::size(kSentences);
 constexpr std::string_view kQuestionPlain = "What is the pass key? The pass key is";
 constexpr std::string_view kQuestionChat = "What is the pass key? Answer with the number only.";
 
-// The first n sentences of the filler, which repeats without end.
+// The first n sentences of the filler, which repeats without end; its five sentences stand in a line of their
+// own, as in the prompts of Self-Extend and InfiniteBench. LongHeads' script puts all filler into one line:
+// so written, the default model at 16k answers "123456", a number it likes, where it finds the same key among
+// lines.
 std::string Filler(int64_t n) {
   std::string text;
   for (int64_t i = 0; i < n; ++i) {
-    if (i > 0) text += ' ';
+    if (i > 0) text += i % kSentenceCount == 0 ? '\n' : ' ';
     text += kSentences[i % kSentenceCount];
   }
   return text;

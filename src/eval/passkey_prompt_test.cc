@@ -41,7 +41,7 @@ TEST_F(PasskeyPromptTest, PlainFormIsTheTextOfThePaper) {
   EXPECT_TRUE(text.starts_with(
       "There is an important info hidden inside a lot of irrelevant text. Find it and memorize "
       "them. I will quiz you about the important information there.\nThe grass is green. The "
-      "sky is blue. The sun is yellow. Here we go. There and back again. The grass is green."))
+      "sky is blue. The sun is yellow. Here we go. There and back again.\nThe grass is green."))
       << text;
   EXPECT_NE(text.find(".\nThe pass key is 36695. Remember it. 36695 is the pass key.\nThe grass is green."),
             std::string::npos)

@@ -191,7 +191,8 @@ void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
       ->type_name("DIR")
       ->group("Output");
   app.footer(
-      "A five-digit key is said in a long filler text and asked for at its end. An answer is right when its "
+      "A five-digit key is said in a long filler text (the same five sentences, line after line) and asked "
+      "for at its\nend. An answer is right when its "
       "first\ninteger is the key; beside it stand the key's digits that the model would write when the "
       "answer "
       "is forced.\n\nExamples:\n"

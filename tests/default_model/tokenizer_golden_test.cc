@@ -1,12 +1,9 @@
-// The default model's tokenizer against Hugging Face's `tokenizers`. Needs the model file: the environment
-// variable LONGHEADS_DEFAULT_MODEL, or the place where set-up puts it; skipped where there is none.
+// The default model's tokenizer against Hugging Face's `tokenizers`.
 #include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <filesystem>
 
 #include "formats/gguf.h"
 #include "model/gguf_vocabulary.h"
+#include "tests/default_model/default_model.h"
 #include "tokenizer/golden_cases.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/utf8.h"
@@ -14,22 +11,12 @@
 namespace longheads {
 namespace {
 
-std::string DefaultModelPath() {
-  if (const char* path = std::getenv("LONGHEADS_DEFAULT_MODEL")) return path;
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  const std::filesystem::path root = cache != nullptr
-                                         ? std::filesystem::path(cache)
-                                         : std::filesystem::path(home == nullptr ? "." : home) / ".cache";
-  return root / "longheads" / "SmolLM2-135M-Instruct.Q4_1.gguf";
-}
-
 class DefaultModelTokenizer : public testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(DefaultModelPath())) GTEST_SKIP() << DefaultModelPath() << " is not there";
     auto file = GgufFile::Open(DefaultModelPath());
-    ASSERT_TRUE(file.has_value()) << file.error().message;
+    ASSERT_TRUE(file.has_value()) << file.error().message
+                                  << "\nThese tests need the default model: run tools/setup/fetch_model.sh";
     auto vocabulary = ReadVocabulary(*file);
     ASSERT_TRUE(vocabulary.has_value()) << vocabulary.error().message;
     auto tokenizer = Tokenizer::Create(std::move(*vocabulary));

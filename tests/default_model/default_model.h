@@ -1,0 +1,17 @@
+// The default model for its tests. They are the proof on real weights: where the file is missing they fail.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace longheads {
+
+// The environment variable LONGHEADS_DEFAULT_MODEL, or where set-up puts the file.
+std::string DefaultModelPath();
+
+// Ends the test program, with the sentence how to get the file, where it cannot be loaded.
+std::unique_ptr<Engine> LoadDefaultModel(const std::string& attention, const std::string& compute);
+
+}  // namespace longheads
