@@ -17,7 +17,7 @@ setup:
 	@sh tools/setup/install.sh
 
 model: setup
-	@sh tools/setup/fetch_model.sh
+	@sh tools/setup/fetch_model.sh --verify
 
 build: setup
 	@cmake --preset release

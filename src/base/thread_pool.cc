@@ -56,12 +56,19 @@ int PhysicalCores() {
 
 ThreadPool::ThreadPool(int n_threads) {
   LH_CHECK(n_threads >= 1);
-  for (int thread = 1; thread < n_threads; ++thread) {
-    workers_.emplace_back([this, thread] { WorkerLoop(thread); });
+  try {
+    for (int thread = 1; thread < n_threads; ++thread) {
+      workers_.emplace_back([this, thread] { WorkerLoop(thread); });
+    }
+  } catch (...) {  // those that started must end before the members they wait on do
+    Stop();
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

@@ -17,7 +17,8 @@ int PhysicalCores();
 
 class ThreadPool {
  public:
-  // n_threads counts the caller: ThreadPool(1) starts no thread.
+  // n_threads counts the caller: ThreadPool(1) starts no thread. Throws std::system_error where the system
+  // starts no more of them.
   explicit ThreadPool(int n_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -38,6 +39,7 @@ class ThreadPool {
  private:
   using Call = void (*)(const void* body, int64_t task, int thread);
 
+  void Stop();
   void RunErased(int64_t n_tasks, Call call, const void* body);
   void WorkerLoop(int thread);
   void TakeTasks(int thread);

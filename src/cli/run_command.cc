@@ -143,7 +143,7 @@ Result<int> Run(const RunOptions& options) {
         {"seconds", {{"load", load_seconds}, {"prefill", prefill_seconds}, {"decode", decode_seconds}}},
         {"tokens_per_second", {{"prefill", prefill_speed}, {"decode", decode_speed}}},
     };
-    fmt::print("{}\n", result.dump());
+    fmt::print("{}\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     fmt::print("\n");
   }

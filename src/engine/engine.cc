@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <new>
+#include <system_error>
 
 #include "base/bytes.h"
 #include "model/gguf_vocabulary.h"
@@ -12,16 +13,25 @@
 namespace longheads {
 namespace {
 
-// What Linux says can be had without swapping; the most there is where it says nothing.
+// What this process's group may still take; the most there is where there is no such limit.
+uint64_t AvailableInCgroup() {
+  uint64_t limit = 0;
+  uint64_t used = 0;
+  if (!(std::ifstream("/sys/fs/cgroup/memory.max") >> limit)) return ~uint64_t{0};  // "max", or no cgroup v2
+  if (!(std::ifstream("/sys/fs/cgroup/memory.current") >> used)) return ~uint64_t{0};
+  return limit > used ? limit - used : 0;
+}
+
+// What Linux says can be had without swapping, and the process's group allows.
 uint64_t AvailableMemory() {
   std::ifstream file("/proc/meminfo");
   std::string key;
   uint64_t kib = 0;
   std::string unit;
   while (file >> key >> kib >> unit) {
-    if (key == "MemAvailable:") return kib * 1024;
+    if (key == "MemAvailable:") return std::min(kib * 1024, AvailableInCgroup());
   }
-  return ~uint64_t{0};
+  return AvailableInCgroup();
 }
 
 Error OutOfMemory() {
@@ -100,6 +110,10 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   return engine;
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(OutOfMemory());
+} catch (const std::system_error& error) {
+  return MakeError(
+      ErrorKind::kOutOfMemory,
+      fmt::format("the threads could not be started ({}): use fewer, with --threads", error.what()));
 }
 
 std::string Engine::DescribeKernels() const {
@@ -147,7 +161,8 @@ Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool ch
   };
   bool has_control = false;
   for (std::size_t id = 0; id < vocabulary.types.size() && !has_control; ++id) {
-    has_control = vocabulary.types[id] == TokenType::kControl &&
+    const TokenType type = vocabulary.types[id];
+    has_control = (type == TokenType::kControl || type == TokenType::kUnknown) &&
                   text.find(vocabulary.tokens[id]) != std::string_view::npos;
   }
   if (!has_control) {
@@ -193,6 +208,8 @@ Status Engine::Guard(Session& session, const std::function<Status()>& work) {
     status = work();
   } catch (const std::bad_alloc&) {
     status = tl::unexpected<Error>(OutOfMemory());
+  } catch (const std::exception& error) {  // a library's own, as oneDNN's
+    status = MakeError(ErrorKind::kUnsupported, fmt::format("reading failed: {}", error.what()));
   }
   if (!status) {
     if (policies.size() == session.state_.policies.size()) session.state_.policies = std::move(policies);
@@ -207,7 +224,8 @@ Status Engine::CheckMemory(const Session& session, int64_t n_new) const {
   const MemoryPlan now = PlanMemory(session.size());
   const MemoryPlan then = PlanMemory(session.size() + n_new);
   const uint64_t more = then.kv - now.kv + then.state - now.state + then.working;
-  const uint64_t available = AvailableMemory();
+  // Pages that other sessions gave back are there to be used again.
+  const uint64_t available = AvailableMemory() + transformer_->kv_pool()->FreeBytes();
   if (more <= available) return {};
   return MakeError(ErrorKind::kOutOfMemory,
                    fmt::format("{} more tokens take {} of memory, but only {} are free: use a shorter text{}",
@@ -235,6 +253,10 @@ Result<std::vector<float>> Engine::Prefill(Session& session, std::span<const Tok
 Result<std::vector<float>> Engine::Decode(std::span<Session* const> sessions,
                                           std::span<const TokenId> tokens) {
   LH_CHECK(sessions.size() == tokens.size());
+  for (std::size_t i = 1; i < sessions.size(); ++i) {
+    LH_CHECK(std::find(sessions.begin(), sessions.begin() + static_cast<std::ptrdiff_t>(i), sessions[i]) ==
+             sessions.begin() + static_cast<std::ptrdiff_t>(i));  // a batch holds a session once
+  }
   std::vector<float> hidden;
   Status status;
   try {
@@ -246,6 +268,8 @@ Result<std::vector<float>> Engine::Decode(std::span<Session* const> sessions,
     status = transformer_->Forward(batch_, Phase::kDecode, Outputs::kLast, {}, hidden);
   } catch (const std::bad_alloc&) {
     status = tl::unexpected<Error>(OutOfMemory());
+  } catch (const std::exception& error) {
+    status = MakeError(ErrorKind::kUnsupported, fmt::format("decoding failed: {}", error.what()));
   }
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     if (status) {

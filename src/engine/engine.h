@@ -112,7 +112,8 @@ class Engine {
   // logits [n_rows, vocab_size] of hidden states [n_rows, embed_dim].
   std::vector<float> Logits(std::span<const float> hidden);
 
-  // Answers: samples from the last hidden state (as Prefill gave it) on, appending to the session.
+  // Answers: samples from the last hidden state (as Prefill gave it) on. The session takes every token of the
+  // answer but the last one, which nothing has followed yet; on an error it keeps those it has taken.
   Result<Generated> Generate(Session& session, std::span<const float> hidden, const GenerateOptions& options);
 
  private:

@@ -33,6 +33,11 @@ std::shared_ptr<KvPage> KvPool::Acquire() {
                                  [pool = shared_from_this()](KvPage* p) { pool->Release(p); });
 }
 
+uint64_t KvPool::FreeBytes() const {
+  std::lock_guard lock(mutex_);
+  return free_.size() * static_cast<uint64_t>(geometry_.PageBytes());
+}
+
 int64_t KvPool::n_pages() const {
   std::lock_guard lock(mutex_);
   return n_pages_;

@@ -47,6 +47,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   const KvGeometry& geometry() const { return geometry_; }
   // Throws std::bad_alloc.
   std::shared_ptr<KvPage> Acquire();
+  // Bytes of pages that were given back and wait to be used again.
+  uint64_t FreeBytes() const;
   // Pages alive now.
   int64_t n_pages() const;
 

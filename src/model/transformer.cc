@@ -350,6 +350,7 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
                        *p.scratch[static_cast<std::size_t>(thread)], plan);
       executor_.RunBlock(queries, plan, rotations, scale, thread, cancel);
     });
+    if (cancelled()) return tl::unexpected<Error>(Cancelled());
     PreparedLinear o[] = {
         {.weights = &weights.o, .gemm = p.o.get(), .x = p.attended.data(), .y = p.normed.data()}};
     prepare(o);

@@ -220,6 +220,15 @@ class BadInput(unittest.TestCase):
             self.assertEqual(result.returncode, 2, result.stderr)
 
 
+    def test_threads_that_the_system_does_not_start(self):
+        # Too little address space for the stacks of a thousand threads.
+        limited = ["sh", "-c", 'ulimit -v 3000000; exec "$0" "$@"', PROGRAM, "run", "-m", str(MODELS / "plain.gguf"),
+                   "--no-chat", "-p", "x", "-t", "1000"]
+        result = subprocess.run(limited, capture_output=True, timeout=60)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn(b"--threads", result.stderr)
+
+
 class Help(unittest.TestCase):
     def test_every_command_has_help_with_an_example(self):
         self.assertIn(b"run -f", run("--help").stdout)
