@@ -76,14 +76,20 @@ def folded(q, n_kv_heads):
     return q.reshape(shape).sum(axis=-2).reshape(q.shape[:-2] + (-1,))
 
 
+def products(x, y):
+    """[len(x), len(y)]: x.y of every pair, equal vectors to the same last digit wherever they stand (a matrix
+    product does not promise that, and ties hang on it)."""
+    return (x[:, None] * y[None]).sum(axis=-1)
+
+
 def importance(q_far, k, options, projections):
     """f: [queries, keys]. q_far: [queries, H, d] rotated by w; k: [keys, H_kv, d] unrotated."""
     n_heads, n_kv_heads = q_far.shape[1], k.shape[1]
     if options.score == "compressed":
         w_q, w_k = projections
         assert w_q.shape == w_k.shape == (options.dim, n_kv_heads * k.shape[2])
-        return (folded(q_far, n_kv_heads) @ w_q.T) @ (k.reshape(len(k), -1) @ w_k.T).T
-    of_head = [q_far[:, head] @ k[:, head // (n_heads // n_kv_heads)].T for head in range(n_heads)]
+        return products(products(folded(q_far, n_kv_heads), w_q), products(k.reshape(len(k), -1), w_k))
+    of_head = [products(q_far[:, head], k[:, head // (n_heads // n_kv_heads)]) for head in range(n_heads)]
     return sum(of_head) if options.share == "sum" else np.max(of_head, axis=0)
 
 

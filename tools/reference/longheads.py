@@ -237,7 +237,7 @@ def longheads(q, k, v, options, n_prefill=None, layer=0, first_layer=None):
     n_prefill = n if n_prefill is None else n_prefill
     tau, theta = 1.0 / np.sqrt(head_dim), frequencies(head_dim, options.base)
     chooser_inputs = (q, k, v)
-    if options.fix in ("layer", "both") and layer > 0:
+    if options.fix in ("layer", "both") and layer > 0 and not options.choose.startswith("random"):
         chooser_inputs = tuple(np.asarray(x, dtype=np.float64) for x in first_layer)
     reps = all_representations(*chooser_inputs, options, theta)
     result = Result(np.zeros((n, n_heads, head_dim)))

@@ -37,7 +37,7 @@ class Options:
 
 def gate(q_rotated, block_keys):
     """The score of a block. block_keys: [chunk, d]."""
-    return float(q_rotated @ block_keys.mean(axis=0))
+    return float((q_rotated * block_keys.mean(axis=0)).sum())
 
 
 def best(scores, count):
