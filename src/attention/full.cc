@@ -42,4 +42,15 @@ std::string FullAttention::Explain() const {
   return "full attention: every token sees every token before it";
 }
 
+Method FullMethod() {
+  return {{.name = "full",
+           .summary = "Full causal attention. Past the trained window models break down; it warns.",
+           .source = "Vaswani et al. 2017",
+           .options = {}},
+          [](OptionReader&, const AttentionModel& model) -> Result<LayerPolicies> {
+            return SameInEveryLayer(model,
+                                    std::make_shared<FullAttention>(model.shape, model.trained_window));
+          }};
+}
+
 }  // namespace longheads

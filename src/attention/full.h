@@ -1,7 +1,7 @@
 // Full causal attention: every key at its true distance. Keys on the absolute plane R(j).
 #pragma once
 
-#include "attention/policy.h"
+#include "attention/method.h"
 
 namespace longheads {
 
@@ -20,5 +20,7 @@ class FullAttention : public Policy {
   HeadShape shape_;
   int64_t trained_window_;
 };
+
+Method FullMethod();
 
 }  // namespace longheads

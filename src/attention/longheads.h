@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "attention/policy.h"
+#include "attention/method.h"
 
 namespace longheads {
 
@@ -68,5 +68,8 @@ class LongHeads : public Policy {
   PairLayout layout_;
   int64_t trained_window_;
 };
+
+Method LongHeadsMethod();
+Method AutoMethod();  // LongHeads, as the program's default
 
 }  // namespace longheads
