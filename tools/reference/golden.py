@@ -175,7 +175,7 @@ def arrays_of(case, result):
     pairs = [[pairs_of(row, case.unit) for row in rows] for rows in result.rows]
     hashes = fnv1a_32([x.tobytes() for rows in pairs for x in rows])
     projection = uniform("projection", 0, (case.dim,)).astype(np.float64)
-    attended = [np.insert(pairs[i][h], 0, (i, h), axis=1) for i, h in case.attended_rows]
+    attended = [np.insert(pairs[i][h], [0, 0], (i, h), axis=1) for i, h in case.attended_rows]
     arrays = {
         "sets": hashes.reshape(case.n, case.heads),
         "attended": np.concatenate(attended).astype(np.int32),
