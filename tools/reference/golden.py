@@ -172,12 +172,16 @@ def fnv1a_32(rows):
 
 def arrays_of(case, result):
     """The golden's arrays by name, and its manifest entry."""
-    pairs = [[pairs_of(row, case.unit) for row in rows] for rows in result.rows]
-    hashes = fnv1a_32([x.tobytes() for rows in pairs for x in rows])
+    # Heads often share one list of keys: it is sorted and hashed once.
+    shared = {id(row.keys): row for rows in result.rows for row in rows}
+    sorted_pairs = {name: pairs_of(row, case.unit) for name, row in shared.items()}
+    hashed = dict(zip(sorted_pairs, fnv1a_32([pairs.tobytes() for pairs in sorted_pairs.values()])))
+    pairs = [[sorted_pairs[id(row.keys)] for row in rows] for rows in result.rows]
+    hashes = np.array([[hashed[id(row.keys)] for row in rows] for rows in result.rows], dtype=np.uint32)
     projection = uniform("projection", 0, (case.dim,)).astype(np.float64)
     attended = [np.insert(pairs[i][h], [0, 0], (i, h), axis=1) for i, h in case.attended_rows]
     arrays = {
-        "sets": hashes.reshape(case.n, case.heads),
+        "sets": hashes,
         "attended": np.concatenate(attended).astype(np.int32),
         "out": result.out[case.out_rows].astype(np.float32),
         "projection": (result.out @ projection).astype(np.float32),
