@@ -29,7 +29,7 @@ def distances(result, i, head=0):
 
 
 def logit(q, k, distance, base=10000.0):
-    """q^T R(-distance) k with each pair (x[m], x[m + d/2]) as one complex number, so by no code of the twins."""
+    """q^T R(-distance) k with each pair (x[m], x[m + d/2]) as a complex number: by no code of the twins."""
     half = len(q) // 2
     turn = np.exp(-1j * distance * base ** (-np.arange(half) / half))
     return float((np.conj(q[:half] + 1j * q[half:]) * turn * (k[:half] + 1j * k[half:])).sum().real)

@@ -25,8 +25,8 @@ Choices:
 - z sums probabilities, as in the code, and in full precision; the code sums in the model's type.
 - The mean of representatives sums them in the order of the text, so that equal blocks have equal vectors.
 - compat=all is the official code's double counting: its mask of the far part has no effect, so that every
-  query of an exec block sees all remainder tokens up to t1 - n_local as far ones, and those which are local to
-  it too count twice in the softmax (and in what z is divided by). Never a token of the future.
+  query of an exec block sees all remainder tokens up to t1 - n_local as far ones, and those that are local
+  to it too count twice in the softmax (and in what z is divided by). Never a token of the future.
 - What the device caches (its size, its order of eviction) changes no result.
 """
 
@@ -155,16 +155,19 @@ def infllm(q, k, v, options, calls=None):
             local = [j for j in range(i + 1) if is_local(i, j, options)]
             k_local = rotate(k[local], np.array([[-float(i - j)] for j in local]), theta)
             rest = memory.init + far_remainder(i, t1, memory, options)
+            near = [(j, i - j) for j in local]
+            far_of, keys_of = {}, {}  # by the chosen blocks, which most heads share
+            for blocks in {tuple(blocks) for blocks, _ in chosen}:
+                far = rest + [j for block in blocks for j in memory.blocks[block]]
+                far_of[blocks], keys_of[blocks] = far, near + [(j, options.n_local - 1) for j in far]
             result.rows.append([])
             for head, (blocks, gap) in enumerate(chosen):
-                kv = head // group
-                far = rest + [j for block in blocks for j in memory.blocks[block]]
+                kv, far = head // group, far_of[tuple(blocks)]
                 logits = tau * np.concatenate([k_local[:, kv], k_far[far, kv]]) @ q[i, head]
                 probabilities = softmax(logits)
                 result.out[i, head] = probabilities @ v[local + far, kv]
                 given[head, local] += probabilities[: len(local)]
-                keys = [(j, i - j) for j in local] + [(j, options.n_local - 1) for j in far]
-                result.rows[i].append(Row(keys, tau, gap, float(np.abs(logits).max())))
+                result.rows[i].append(Row(keys_of[tuple(blocks)], tau, gap, float(np.abs(logits).max())))
         memory.z += given
         result.gaps += absorb(k, memory, options)
     return result

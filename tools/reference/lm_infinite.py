@@ -76,16 +76,16 @@ def middle_of(i, end, layer, options):
     return middle if active and i == end - 1 and len(middle) >= options.top_k else range(0)
 
 
-def choose(scores, candidates, count):
-    """The candidates with the largest scores, of equal ones the lower first; and how far the last one taken
-    is above the best one left out, relative to the largest |score|."""
-    order = sorted(range(len(candidates)), key=lambda at: (-scores[at], at))
+def choose(scores, count):
+    """Indices of the largest scores, of equal ones the lower first; and how far the last one taken is above
+    the best one left out, relative to the largest |score|."""
+    order = sorted(range(len(scores)), key=lambda at: (-scores[at], at))
     taken, left = order[:count], order[count:]
     gap = np.inf
     if taken and left:
         largest = np.abs(scores).max()
         gap = float((scores[taken[-1]] - scores[left[0]]) / largest) if largest > 0 else 0.0
-    return sorted(candidates[at] for at in taken), gap
+    return sorted(taken), gap
 
 
 def lm_infinite(q, k, v, options, calls=None, layer=0):
@@ -97,16 +97,17 @@ def lm_infinite(q, k, v, options, calls=None, layer=0):
     result = Result(np.zeros((n, n_heads, head_dim)), [])
     for i, end in enumerate(call_ends(n, [n] if calls is None else calls)):
         near = local_and_sinks(i, end, options)
+        seen = [j for j, _ in near]
+        k_near = rotate(k[seen], np.array([[-d] for _, d in near]), theta)
         middle = middle_of(i, end, layer, options)
         k_middle = rotate(k[list(middle)], -float(options.top_k_at), theta)
         result.rows.append([])
         for head in range(n_heads):
             kv = head // group
-            chosen, gap = choose(tau * k_middle[:, kv] @ q[i, head], middle, options.top_k)
-            keys = sorted(near + [(j, options.top_k_at) for j in chosen])
-            seen = [j for j, _ in keys]
-            k_rotated = rotate(k[seen, kv], np.array([-d for _, d in keys]), theta)
-            logits = tau * k_rotated @ q[i, head]
-            result.out[i, head] = softmax(logits) @ v[seen, kv]
+            logits, scores = tau * k_near[:, kv] @ q[i, head], tau * k_middle[:, kv] @ q[i, head]
+            chosen, gap = choose(scores, options.top_k) if middle else ([], np.inf)
+            logits = np.concatenate([logits, scores[chosen]])
+            result.out[i, head] = softmax(logits) @ v[seen + [middle[at] for at in chosen], kv]
+            keys = near + [(middle[at], options.top_k_at) for at in chosen] if chosen else near
             result.rows[i].append(Row(keys, tau, gap, float(np.abs(logits).max())))
     return result

@@ -1,8 +1,7 @@
-"""ReRoPE and Leaky ReRoPE written down naively in float64: one query at a time, an explicit distance for every
-key.
+"""ReRoPE and Leaky ReRoPE written down naively in float64: one query at a time, every key's distance explicit.
 
-Every key j <= i is attended, in one softmax. With D0 = i - j: where D0 < w the distance is D0; beyond, it is w
-(ReRoPE) or w + (D0 - w)/factor (Leaky ReRoPE). Prefill and decode agree.
+Every key j <= i is attended, in one softmax. With D0 = i - j: where D0 < w the distance is D0; beyond, it is
+w (ReRoPE) or w + (D0 - w)/factor (Leaky ReRoPE). Prefill and decode agree.
 
 Choices:
 - The official patches also multiply the logits by max(1, ln(i+1)/ln(log_n_base)); log_n=on. The base of that
@@ -47,7 +46,7 @@ def log_n_scale(i, options):
 def rerope(q, k, v, options):
     """q: [n, H, d]; k, v: [n, H_kv, d]; unrotated, in the half-split layout."""
     n, n_heads, head_dim = q.shape
-    group = n_heads // k.shape[1]
+    n_kv_heads = k.shape[1]
     theta = frequencies(head_dim, options.base)
     result = Result(np.zeros((n, n_heads, head_dim)), [])
     for i in range(n):
@@ -55,9 +54,9 @@ def rerope(q, k, v, options):
         keys = [(j, distance(i, j, options)) for j in range(i + 1)]
         # The query stays as it is and key j turns back by D: q^T R(-D) k.
         k_rotated = rotate(k[: i + 1], np.array([[-d] for _, d in keys]), theta)
-        result.rows.append([])
-        for head in range(n_heads):
-            logits = scale * k_rotated[:, head // group] @ q[i, head]
-            result.out[i, head] = softmax(logits) @ v[: i + 1, head // group]
-            result.rows[i].append(Row(keys, scale, max_logit=float(np.abs(logits).max())))
+        grouped = q[i].reshape(n_kv_heads, n_heads // n_kv_heads, head_dim)
+        logits = scale * np.einsum("mkd,kgd->kgm", k_rotated, grouped)
+        result.out[i] = np.einsum("kgm,mkd->kgd", softmax(logits), v[: i + 1]).reshape(n_heads, head_dim)
+        largest = np.abs(logits).max(axis=-1).ravel()
+        result.rows.append([Row(keys, scale, max_logit=float(x)) for x in largest])
     return result

@@ -10,7 +10,7 @@ Choices, where sources differ:
   where G does not divide W. Both hold for prefill and decode alike: a row knows no phase.
 - log_n is the length L of the optional scale max(1, ln(i+1)/ln(L)) on the logits (the code's scale_base, off
   by default). The published use sets it to the trained window, which is what log_n=on means.
-- The code leaves the shift out while no query is at W or beyond; nothing is grouped then, so this is the same.
+- The code leaves the shift out while no query is at W or beyond; nothing is grouped then: no difference.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def logit_scale(i, head_dim, options):
 def self_extend(q, k, v, options):
     """q: [n, H, d]; k, v: [n, H_kv, d]; unrotated, in the half-split layout."""
     n, n_heads, head_dim = q.shape
-    group = n_heads // k.shape[1]
+    n_kv_heads = k.shape[1]
     theta = frequencies(head_dim, options.base)
     result = Result(np.zeros((n, n_heads, head_dim)), [])
     for i in range(n):
@@ -67,9 +67,9 @@ def self_extend(q, k, v, options):
         distances = table[:, 0] - table[:, 1]
         k_rotated = rotate(k[: i + 1], -distances[:, None], theta)
         keys = list(zip(range(i + 1), distances.tolist()))
-        result.rows.append([])
-        for head in range(n_heads):
-            logits = scale * k_rotated[:, head // group] @ q[i, head]
-            result.out[i, head] = softmax(logits) @ v[: i + 1, head // group]
-            result.rows[i].append(Row(keys, scale, max_logit=float(np.abs(logits).max())))
+        grouped = q[i].reshape(n_kv_heads, n_heads // n_kv_heads, head_dim)
+        logits = scale * np.einsum("mkd,kgd->kgm", k_rotated, grouped)
+        result.out[i] = np.einsum("kgm,mkd->kgd", softmax(logits), v[: i + 1]).reshape(n_heads, head_dim)
+        largest = np.abs(logits).max(axis=-1).ravel()
+        result.rows.append([Row(keys, scale, max_logit=float(x)) for x in largest])
     return result

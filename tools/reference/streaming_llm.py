@@ -7,14 +7,14 @@ tokens, and the next query comes on top: query i attends to every key while i <=
 0 <= i - j <= R, which is R + 1 keys with its own. Positions are cache slots: the query is at P = min(i, S+R),
 recent key j at P - (i - j), sink j at j.
 
-form=chunk-safe, InfLLM's version: query i attends to 0 <= i - j < R at the true distance, R keys with its own,
-and to the sinks j < S with i - j >= R. Sinks are as if they lay immediately before the window: the query at
-R + S - 1, sink j at j.
+form=chunk-safe, InfLLM's version: query i attends to 0 <= i - j < R at the true distance, R keys with its
+own, and to the sinks j < S with i - j >= R. Sinks are as if they lay immediately before the window: the query
+at R + S - 1, sink j at j.
 
 Choices:
-- The rule of form=slots holds for a prompt too: prefill row = decode step. The official demo feeds a prompt in
-  one call without a window, all of it causal on top of what the cache holds; a prompt longer than the cache
-  then runs past S + R, which is the failure that the method is there to avoid.
+- The rule of form=slots holds for a prompt too: prefill row = decode step. The official demo feeds a prompt
+  in one call without a window, all of it causal on top of what the cache holds; a prompt longer than the
+  cache then runs past S + R, which is the failure that the method is there to avoid.
 - Neither form knows calls: InfLLM's version drops tokens from its cache between calls, but never one that a
   later query would see.
 """
@@ -68,16 +68,16 @@ def attended(i, options):
 def streaming_llm(q, k, v, options):
     """q: [n, H, d]; k, v: [n, H_kv, d]; unrotated, in the half-split layout."""
     n, n_heads, head_dim = q.shape
-    group = n_heads // k.shape[1]
+    n_kv_heads = k.shape[1]
     theta, scale = frequencies(head_dim, options.base), 1.0 / np.sqrt(head_dim)
     result = Result(np.zeros((n, n_heads, head_dim)), [])
     for i in range(n):
         keys = attended(i, options)
         seen = [j for j, _ in keys]
         k_rotated = rotate(k[seen], np.array([[-d] for _, d in keys]), theta)
-        result.rows.append([])
-        for head in range(n_heads):
-            logits = scale * k_rotated[:, head // group] @ q[i, head]
-            result.out[i, head] = softmax(logits) @ v[seen, head // group]
-            result.rows[i].append(Row(keys, scale, max_logit=float(np.abs(logits).max())))
+        grouped = q[i].reshape(n_kv_heads, n_heads // n_kv_heads, head_dim)
+        logits = scale * np.einsum("mkd,kgd->kgm", k_rotated, grouped)
+        result.out[i] = np.einsum("kgm,mkd->kgd", softmax(logits), v[seen]).reshape(n_heads, head_dim)
+        largest = np.abs(logits).max(axis=-1).ravel()
+        result.rows.append([Row(keys, scale, max_logit=float(x)) for x in largest])
     return result

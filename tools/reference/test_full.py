@@ -1,4 +1,4 @@
-"""Dense attention, the limit of every method, and what any method may build on: merging parts of a softmax."""
+"""Dense attention, the limit of every method, and what any method may build on: parts of a softmax merge."""
 
 import numpy as np
 import pytest

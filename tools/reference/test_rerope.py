@@ -77,8 +77,8 @@ def test_log_n_scale_begins_after_its_length():
 
 # --- mutations
 
-REROPES = ("rerope-mha", "rerope-gqa", "rerope-log-n", "rerope-window-of-one")
-LEAKY = ("leaky-rerope-mha", "leaky-rerope-gqa", "leaky-rerope-mqa")
+REROPES = ("rerope-gqa", "rerope-window-of-one")
+LEAKY = ("leaky-rerope-mha", "leaky-rerope-mqa")
 
 
 @pytest.mark.parametrize("off", [-1, 1])
