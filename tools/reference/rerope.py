@@ -1,4 +1,4 @@
-"""ReRoPE and Leaky ReRoPE written down naively in float64: one query at a time, every key's distance explicit.
+"""ReRoPE and Leaky ReRoPE written down naively in float64: one query at a time, an explicit distance each.
 
 Every key j <= i is attended, in one softmax. With D0 = i - j: where D0 < w the distance is D0; beyond, it is
 w (ReRoPE) or w + (D0 - w)/factor (Leaky ReRoPE). Prefill and decode agree.
