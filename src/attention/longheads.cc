@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "attention/shared_blocks.h"
 #include "base/check.h"
 
 namespace longheads {
@@ -14,12 +14,16 @@ namespace longheads {
 // representation needs; they stay when the chunk is complete, until the next begins.
 class LongHeads::State : public PolicyState {
  public:
-  // Representations lie in blocks, so that a fork shares what is full and growth copies nothing.
-  static constexpr int64_t kBlock = 64;
+  static constexpr int64_t kBlock = 64;         // chunks whose representations lie together
+  static constexpr int64_t kQueriesBlock = 32;  // tokens whose queries lie together
 
   State(int64_t chunk, int64_t n_rep_heads, int64_t q_floats, int64_t head_dim)
-      : chunk_(chunk), n_rep_heads_(n_rep_heads), q_floats_(q_floats), head_dim_(head_dim) {
-    open_q_.resize(static_cast<std::size_t>(chunk * q_floats));
+      : chunk_(chunk),
+        q_floats_(q_floats),
+        head_dim_(head_dim),
+        representations_(n_rep_heads * kBlock * head_dim),
+        open_q_(std::min(chunk, kQueriesBlock) * q_floats) {
+    open_q_.Resize((chunk + kQueriesBlock - 1) / kQueriesBlock);
   }
 
   std::unique_ptr<PolicyState> Fork() const override { return std::make_unique<State>(*this); }
@@ -30,11 +34,14 @@ class LongHeads::State : public PolicyState {
     LH_CHECK(m <= n_tokens_ && m == RewindPoint(m));
     n_tokens_ = m;
     open_ = std::min(open_, m / chunk_);
-    blocks_.resize(static_cast<std::size_t>((m / chunk_ + kBlock - 1) / kBlock));
+    representations_.Resize(BlocksFor(m / chunk_));
   }
 
-  uint64_t Bytes() const override {
-    return sizeof(float) * (open_q_.size() + blocks_.size() * static_cast<std::size_t>(BlockFloats()));
+  uint64_t Bytes() const override { return representations_.Bytes() + open_q_.Bytes(); }
+
+  static int64_t BlocksFor(int64_t n_chunks) { return (n_chunks + kBlock - 1) / kBlock; }
+  static int64_t QueryTokensFor(int64_t chunk) {
+    return chunk <= kQueriesBlock ? chunk : (chunk + kQueriesBlock - 1) / kQueriesBlock * kQueriesBlock;
   }
 
   int64_t n_tokens() const { return n_tokens_; }
@@ -45,40 +52,32 @@ class LongHeads::State : public PolicyState {
   }
 
   // The queries of the newest chunk's token at `offset`: [n_heads, head_dim].
-  float* open_q(int64_t offset) { return open_q_.data() + offset * q_floats_; }
+  const float* open_q(int64_t offset) const {
+    return open_q_[offset / kQueriesBlock] + offset % kQueriesBlock * q_floats_;
+  }
+  void set_open_q(int64_t offset, const float* q) {
+    std::copy_n(q, q_floats_, open_q_.Mutable(offset / kQueriesBlock) + offset % kQueriesBlock * q_floats_);
+  }
 
   // [head_dim] of one chunk; consecutive chunks of a block lie side by side.
   const float* representation(int64_t rep_head, int64_t chunk) const {
-    const auto& block = blocks_[static_cast<std::size_t>(chunk / kBlock)];
-    return block->data() + (rep_head * kBlock + chunk % kBlock) * head_dim_;
+    return representations_[chunk / kBlock] + (rep_head * kBlock + chunk % kBlock) * head_dim_;
   }
-  // For writing a new chunk's. Call MakeRoom first.
-  float* representation(int64_t rep_head, int64_t chunk) {
-    return const_cast<float*>(std::as_const(*this).representation(rep_head, chunk));
-  }
-  void MakeRoom(int64_t n_chunks) {
-    const std::size_t n_blocks = static_cast<std::size_t>((n_chunks + kBlock - 1) / kBlock);
-    // From where the next chunk goes; there are blocks behind it where an earlier Extend was cancelled.
-    const std::size_t open = static_cast<std::size_t>(n_tokens_ / chunk_ / kBlock);
-    for (std::size_t b = open; b < blocks_.size(); ++b) {
-      if (blocks_[b].use_count() > 1) blocks_[b] = std::make_shared<std::vector<float>>(*blocks_[b]);
-    }
-    while (blocks_.size() < n_blocks) {
-      blocks_.push_back(std::make_shared<std::vector<float>>(static_cast<std::size_t>(BlockFloats())));
-    }
+  // Makes room for chunks [0, n_chunks).
+  void MakeRoom(int64_t n_chunks) { representations_.Resize(BlocksFor(n_chunks)); }
+  // For writing a new chunk's: [n_rep_heads] rows, kBlock * head_dim floats apart.
+  float* new_representations(int64_t chunk) {
+    return representations_.Mutable(chunk / kBlock) + chunk % kBlock * head_dim_;
   }
 
  private:
-  int64_t BlockFloats() const { return n_rep_heads_ * kBlock * head_dim_; }
-
   int64_t chunk_;
-  int64_t n_rep_heads_;
   int64_t q_floats_;
   int64_t head_dim_;
   int64_t n_tokens_ = 0;
-  int64_t open_ = 0;  // the chunk whose queries open_q_ holds, up to n_tokens_
-  std::vector<std::shared_ptr<std::vector<float>>> blocks_;  // each [n_rep_heads, kBlock, head_dim]
-  std::vector<float> open_q_;                                // [chunk, n_heads, head_dim]
+  int64_t open_ = 0;              // the chunk whose queries open_q_ holds, up to n_tokens_
+  SharedBlocks representations_;  // [n_rep_heads, kBlock, head_dim] each
+  SharedBlocks open_q_;           // [kQueriesBlock, n_heads, head_dim] each, of one chunk
 };
 
 struct LongHeads::Scratch : PolicyScratch {
@@ -123,7 +122,13 @@ bool LongHeads::Selects(int64_t position, Phase phase) const {
 
 // ---- Representations (equations 1 and 2 of the paper)
 
-void LongHeads::Extend(const ExtendInput& input, PolicyState& policy_state) const {
+// A plan has an entry for each row and chunk it sees, and scores for each it may see.
+int64_t LongHeads::PlanTokens(int64_t n) const {
+  constexpr int64_t kEntries = 4 << 20;  // 48 MiB of entries, 16 of scores, on each thread
+  return std::max<int64_t>(1, kEntries / (shape_.group() * (n / options_.chunk + 1)));
+}
+
+void LongHeads::Extend(const StepInput& input, PolicyState& policy_state) const {
   State& state = static_cast<State&>(policy_state);
   LH_CHECK(state.n_tokens() == input.token_begin);
   const int64_t l = options_.chunk;
@@ -138,13 +143,12 @@ void LongHeads::Extend(const ExtendInput& input, PolicyState& policy_state) cons
   }
   const int64_t open_begin = std::max((end - 1) / l * l, input.token_begin);
   for (int64_t j = open_begin; j < end; ++j) {
-    std::memcpy(state.open_q(j % l), input.q + (j - input.token_begin) * q_floats,
-                sizeof(float) * static_cast<std::size_t>(q_floats));
+    state.set_open_q(j % l, input.q + (j - input.token_begin) * q_floats);
   }
   state.set_n_tokens(end);
 }
 
-void LongHeads::Represent(const ExtendInput& input, int64_t chunk, State& state) const {
+void LongHeads::Represent(const StepInput& input, int64_t chunk, State& state) const {
   const int64_t l = options_.chunk;
   const int64_t d = shape_.head_dim;
   const int64_t group = shape_.group();
@@ -166,11 +170,13 @@ void LongHeads::Represent(const ExtendInput& input, int64_t chunk, State& state)
                            .key_end = (chunk + 1) * l,
                            .row_end = l * group,
                            .min_distance = -PlanSegment::kAnyDistance});
-  const KvSequence* const sequences[] = {input.sequence};
+  float* const representations = state.new_representations(chunk);
   input.pool->Run(shape_.n_kv_heads, [&](int64_t kv_head, int thread) {
-    const QueryBlock block{
-        .layer = input.layer, .kv_head = kv_head, .tokens = tokens, .sequences = sequences};
-    input.executor->RunBlock(block, plan, *input.rotations, input.scale, thread, input.cancel);
+    const QueryBlock block{.layer = input.layer,
+                           .kv_head = kv_head,
+                           .tokens = tokens,
+                           .sequences = std::span(input.sequence, 1)};
+    input.executor->RunBlock(block, plan, Plane(), thread, input.cancel);
 
     const int64_t heads_per_rep = shape_.n_heads / n_rep_heads();
     const int64_t reps_per_kv = group / heads_per_rep;
@@ -200,7 +206,7 @@ void LongHeads::Represent(const ExtendInput& input, int64_t chunk, State& state)
         const int64_t j = chunk * l + o;
         if (j / kPageTokens != page_at) {
           page_at = j / kPageTokens;
-          keys = input.sequence->Read(input.layer, kv_head, page_at, page.data());
+          keys = input.sequence->kv->Read(input.layer, kv_head, page_at, page.data());
         }
         return keys.k + j % kPageTokens * d;
       };
@@ -209,7 +215,7 @@ void LongHeads::Represent(const ExtendInput& input, int64_t chunk, State& state)
         const float* const k = key(o);
         double dot = 0;
         for (int64_t m = 0; m < d; ++m) dot += qc[static_cast<std::size_t>(m)] * static_cast<double>(k[m]);
-        logits[static_cast<std::size_t>(o)] = dot * static_cast<double>(input.scale);
+        logits[static_cast<std::size_t>(o)] = dot * static_cast<double>(input.sequence->scale);
         max = std::max(max, logits[static_cast<std::size_t>(o)]);
       }
       double sum = 0;
@@ -220,7 +226,7 @@ void LongHeads::Represent(const ExtendInput& input, int64_t chunk, State& state)
         const float* const k = key(o);
         for (int64_t m = 0; m < d; ++m) c[static_cast<std::size_t>(m)] += w * static_cast<double>(k[m]);
       }
-      float* const out = state.representation(rep, chunk);
+      float* const out = representations + rep * State::kBlock * d;
       for (int64_t m = 0; m < d; ++m) out[m] = static_cast<float>(c[static_cast<std::size_t>(m)] / sum);
     }
   });
@@ -290,10 +296,9 @@ void LongHeads::ChooseChunks(const QueryToken& token, Phase phase, const float* 
   if (own > 0) scratch.chosen.push_back(static_cast<int32_t>(own));
 }
 
-void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, std::span<const PolicyState* const> states,
-                          const AttentionKernels& kernels, PolicyScratch& policy_scratch, Plan& plan) const {
+void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
+                          PolicyScratch& policy_scratch, Plan& plan) const {
   Scratch& scratch = static_cast<Scratch&>(policy_scratch);
-  plan.Clear();
   const int64_t l = options_.chunk;
   const int64_t group = shape_.group();
   const int64_t n = static_cast<int64_t>(block.tokens.size());
@@ -312,7 +317,8 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, std::span<const 
     // Representations below the last row's previous chunk may be asked for; later ones need not exist yet.
     const int64_t n_scored = std::max<int64_t>(n_chunks - 1, 0);
     if (selecting < end) {
-      const State& state = static_cast<const State&>(*states[static_cast<std::size_t>(sequence)]);
+      const State& state =
+          static_cast<const State&>(*block.sequences[static_cast<std::size_t>(sequence)].state);
       ScoreChunks(block, selecting, end, n_scored, state, kernels, scratch);
     }
 
@@ -406,9 +412,146 @@ std::string LongHeads::Explain() const {
 }
 
 uint64_t LongHeads::StateBytes(int64_t n) const {
-  const int64_t n_blocks = (n / options_.chunk + State::kBlock - 1) / State::kBlock;
-  return sizeof(float) * static_cast<uint64_t>(shape_.head_dim * (n_rep_heads() * State::kBlock * n_blocks +
-                                                                  options_.chunk * shape_.n_heads));
+  const int64_t n_blocks = State::BlocksFor(n / options_.chunk);
+  return sizeof(float) *
+         static_cast<uint64_t>(shape_.head_dim * (n_rep_heads() * State::kBlock * n_blocks +
+                                                  State::QueryTokensFor(options_.chunk) * shape_.n_heads));
+}
+
+// ---- How it is made
+
+namespace {
+
+// The paper's 256, or the largest power of two of which half the trained window holds three: tiny models have
+// tiny windows, and the default method must run on them.
+int64_t DefaultChunk(int64_t trained_window) {
+  int64_t chunk = 256;
+  while (chunk > 1 && 3 * chunk > trained_window / 2) chunk /= 2;
+  return chunk;
+}
+
+// "own-key+begin" and the like.
+bool ReadCompat(std::string_view text, LongHeadsOptions::Compat& compat) {
+  for (;;) {
+    const std::size_t plus = text.find('+');
+    const std::string_view name = text.substr(0, plus);
+    const bool all = name == "all";
+    if (!all && name != "none" && name != "own-key" && name != "chunk-end" && name != "begin") return false;
+    compat.own_key |= all || name == "own-key";
+    compat.chunk_end |= all || name == "chunk-end";
+    compat.begin |= all || name == "begin";
+    if (plus == std::string_view::npos) return true;
+    text.remove_prefix(plus + 1);
+  }
+}
+
+Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
+  const int64_t trained = model.trained_window;
+  LongHeadsOptions o;
+  o.chunk = DefaultChunk(trained);
+  reader.Tokens("chunk", o.chunk);
+  if (o.chunk > trained / 3) {
+    reader.Fail(trained < 3 ? fmt::format("the model's trained window of {} tokens is too short for chunks: "
+                                          "use --attn full",
+                                          trained)
+                            : fmt::format("chunk={} is too long: the first, the previous and the current "
+                                          "chunk must fit in the {} tokens the model was trained on: use at "
+                                          "most chunk={}",
+                                          o.chunk, trained, trained / 3));
+    return tl::unexpected<Error>(reader.status().error());
+  }
+  o.window = std::min<int64_t>(4096, trained / 2) / o.chunk * o.chunk;
+  reader.Tokens("window", o.window);
+  o.begin = trained / o.chunk * o.chunk;
+  if (const SpecOption* const begin = reader.Find("begin"); begin != nullptr && begin->value == "window") {
+    o.begin = o.window;
+  } else {
+    reader.Tokens("begin", o.begin);
+  }
+  const std::vector<std::pair<std::string, LongHeadsOptions::Grouping>> groupings = {
+      {"head", LongHeadsOptions::Grouping::kHead}, {"kv", LongHeadsOptions::Grouping::kKv}};
+  reader.Choice("reps", groupings, o.reps);
+  reader.Choice("select", groupings, o.select);
+  if (const SpecOption* const compat = reader.Find("compat");
+      compat != nullptr && !ReadCompat(compat->value, o.compat)) {
+    reader.Fail(
+        fmt::format("compat is '{}', but must be none, all, or some of own-key, chunk-end and begin "
+                    "joined by '+'",
+                    compat->value));
+  }
+  if (o.window % o.chunk != 0) {
+    reader.Fail(fmt::format("window={} is not a multiple of chunk={}: try window={}", o.window, o.chunk,
+                            std::max<int64_t>(3, o.window / o.chunk) * o.chunk));
+  }
+  if (o.window / o.chunk < 3) {
+    reader.Fail(
+        fmt::format("window={} holds {} chunks of {}, but the first, the previous and the current chunk need "
+                    "three: try window={}, or a smaller chunk",
+                    o.window, o.window / o.chunk, o.chunk, 3 * o.chunk));
+  }
+  if (o.window > trained) {
+    reader.Fail(
+        fmt::format("window={} is larger than the {} tokens the model was trained on: use at most window={}",
+                    o.window, trained, trained / o.chunk * o.chunk));
+  }
+  if (o.begin < o.window) {
+    reader.Fail(
+        fmt::format("begin={} is smaller than window={}: before that many tokens there are not enough chunks "
+                    "to choose from",
+                    o.begin, o.window));
+  }
+  if (o.begin % o.chunk != 0) {
+    reader.Fail(fmt::format("begin={} is not a multiple of chunk={}: try begin={}", o.begin, o.chunk,
+                            (o.begin + o.chunk - 1) / o.chunk * o.chunk));
+  }
+  LH_TRY(reader.status());
+  return SameInEveryLayer(model, std::make_shared<LongHeads>(o, model.shape, model.layout, trained));
+}
+
+std::vector<OptionInfo> Options() {
+  return {
+      {"chunk", "tokens",
+       "256; for a trained window below 1536 the largest power of two of which half the window holds three",
+       "1 .. a third of the trained window", "length l of a chunk, the unit that heads choose"},
+      {"window", "tokens", "4096, or half the trained window, in whole chunks, if that is smaller",
+       "a multiple of chunk, 3 chunks .. the trained window",
+       "tokens a query attends to at most: K = window / chunk"},
+      {"begin", "tokens", "the trained window, in whole chunks",
+       "a multiple of chunk, >= window; or the word 'window'",
+       "full attention before this many tokens, selection from there on"},
+      {"reps", "head|kv", "head", "",
+       "one chunk representation per query head (faithful), or per KV head (less memory and time)"},
+      {"select", "head|kv", "head", "",
+       "every query head chooses for itself (faithful), or the heads of a KV head choose together by the sum "
+       "of scores"},
+      {"compat", "none|all|NAME+NAME", "none", "own-key, chunk-end, begin",
+       "oddities of the published code: own-key (prefill past begin leaves out the query's own key), "
+       "chunk-end (decode "
+       "of a chunk's last token uses K-1 slots), begin (decode selects one token early); compat=all with "
+       "begin=window "
+       "is the published code"},
+  };
+}
+
+}  // namespace
+
+Method AutoMethod() {
+  return {{.name = "auto",
+           .summary = "The default: LongHeads with begin at the trained window. Inside the window it is full "
+                      "attention.",
+           .source = "Lu et al. 2024",
+           .options = Options()},
+          Create};
+}
+
+Method LongHeadsMethod() {
+  return {
+      {.name = "longheads",
+       .summary = "LongHeads: beyond `begin`, each head attends to the first, previous and current chunk "
+                  "and those that match its query best, at positions the model knows.",
+       .source = "Lu et al. 2024, \"LongHeads: Multi-Head Attention is Secretly a Long Context Processor\"",
+       .options = Options()},
+      Create};
 }
 
 }  // namespace longheads

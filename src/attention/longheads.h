@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "attention/policy.h"
+#include "attention/method.h"
 
 namespace longheads {
 
@@ -36,13 +36,14 @@ class LongHeads : public Policy {
   LongHeads(const LongHeadsOptions& options, const HeadShape& shape, PairLayout layout,
             int64_t trained_window);
 
-  int64_t KeyPosition(int64_t j) const override { return j % options_.chunk; }
+  KeyPlane Plane() const override { return KeyPlane::ChunkLocal(options_.chunk); }
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
-  void Extend(const ExtendInput& input, PolicyState& state) const override;
-  void BuildPlan(const QueryBlock& block, Phase phase, std::span<const PolicyState* const> states,
-                 const AttentionKernels& kernels, PolicyScratch& scratch, Plan& plan) const override;
+  int64_t PlanTokens(int64_t n) const override;
+  void Extend(const StepInput& input, PolicyState& state) const override;
+  void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
+                 PolicyScratch& scratch, Plan& plan) const override;
   std::string Warning(int64_t n_tokens) const override;
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;
@@ -60,12 +61,15 @@ class LongHeads : public Policy {
   void ScoreChunks(const QueryBlock& block, int64_t first, int64_t last, int64_t n_chunks, const State& state,
                    const AttentionKernels& kernels, Scratch& scratch) const;
   void ChooseChunks(const QueryToken& token, Phase phase, const float* scores, Scratch& scratch) const;
-  void Represent(const ExtendInput& input, int64_t chunk, State& state) const;
+  void Represent(const StepInput& input, int64_t chunk, State& state) const;
 
   LongHeadsOptions options_;
   HeadShape shape_;
   PairLayout layout_;
   int64_t trained_window_;
 };
+
+Method LongHeadsMethod();
+Method AutoMethod();  // LongHeads, as the program's default
 
 }  // namespace longheads

@@ -7,13 +7,14 @@ namespace {
 
 AttentionModel Model(int64_t trained_window) {
   return {.shape = {.n_heads = 4, .n_kv_heads = 2, .head_dim = 64},
+          .n_layers = 3,
           .trained_window = trained_window,
           .layout = PairLayout::kInterleaved,
           .trained = {.theta = std::vector<double>(32, 0.5), .amplitude = 1}};
 }
 
 std::string Explain(const std::string& spec, int64_t trained_window) {
-  const auto layers = MakeAttention(spec, Model(trained_window), 2);
+  const auto layers = MakeAttention(spec, Model(trained_window));
   return layers ? (*layers)[0].policy->Explain() : "refused: " + layers.error().message;
 }
 
@@ -23,7 +24,7 @@ bool Contains(const std::string& text, const std::string& part) {
 
 TEST(MakeAttention, GivesEveryLayerThePolicyAndTheTrainedFrequencies) {
   for (const char* const spec : {"auto", "full", "longheads", "none", "none+longheads,chunk=128"}) {
-    const auto layers = MakeAttention(spec, Model(8192), 3);
+    const auto layers = MakeAttention(spec, Model(8192));
     ASSERT_TRUE(layers) << layers.error().message;
     ASSERT_EQ(layers->size(), 3u);
     for (const LayerAttention& layer : *layers) {
@@ -103,7 +104,7 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
       {"longheads,chunk=256", 512, "use at most chunk=170"},
   };
   for (const auto& [spec, trained, expected] : cases) {
-    const auto layers = MakeAttention(spec, Model(trained), 2);
+    const auto layers = MakeAttention(spec, Model(trained));
     ASSERT_FALSE(layers) << spec;
     EXPECT_EQ(layers.error().kind, ErrorKind::kInvalidInput);
     EXPECT_TRUE(Contains(layers.error().message, expected)) << spec << ": " << layers.error().message;
@@ -111,7 +112,7 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
 }
 
 TEST(MakeAttention, TakesABeginAsFarAsOneLikes) {
-  const auto layers = MakeAttention("longheads,begin=1099511627776", Model(8192), 1);
+  const auto layers = MakeAttention("longheads,begin=1099511627776", Model(8192));
   ASSERT_TRUE(layers) << layers.error().message;
   const Policy& policy = *layers->front().policy;
   EXPECT_EQ(policy.RotationBound(1000), 1256);

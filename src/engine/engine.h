@@ -108,6 +108,9 @@ class Engine {
   // Appends one token to each of several sessions; hidden states [n_sessions, embed_dim]. On an error all
   // sessions are as they were.
   Result<std::vector<float>> Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens);
+  // The same into memory of the caller's: allocates nothing inside a page and chunk.
+  Status Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens,
+                std::vector<float>& hidden);
 
   // logits [n_rows, vocab_size] of hidden states [n_rows, embed_dim].
   std::vector<float> Logits(std::span<const float> hidden);

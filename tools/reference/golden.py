@@ -212,8 +212,9 @@ def arrays_of(case, result):
         "attended_rows": [list(row) for row in case.attended_rows],
         "n_choices": len(gaps),
         "n_ties": len(gaps) - len(clear),
-        "min_gap": float(clear.min()) if clear.size else None,
-        "max_logit": max(row.max_logit for rows in result.rows for row in rows),
+        # Nine digits: the rest depends on the machine's order of summation.
+        "min_gap": float(f"{clear.min():.9g}") if clear.size else None,
+        "max_logit": float(f"{max(row.max_logit for rows in result.rows for row in rows):.9g}"),
     }
     return arrays, entry
 

@@ -3,7 +3,7 @@ both sides can generate. golden.py specifies the format.
 
 Usage: method_goldens.py [OUT_DIR] [--only WORD] [--search N]
   --only WORD   look at the cases with WORD in their names, and write nothing
-  --search N    try the seeds 1..N for each case that chooses, print the one with the widest gap, write nothing
+  --search N    try the seeds 1..N for each case that chooses, print the widest gap, write nothing
 
 Every part has its list of cases in a file of its own and writes a manifest of its own, partN.json.
 """
