@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "model/gguf_vocabulary.h"
+#include "rope/schedules.h"
 
 namespace longheads {
 namespace {
@@ -86,7 +87,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
 
   Frequencies frequencies;
   LH_ASSIGN(frequencies, TrainedFrequencies(config.rope_base, config.head_dim, config.rope_divisors));
-  frequencies = Interpolated(std::move(frequencies), config.rope_interpolation);
+  LH_ASSIGN(frequencies, PositionInterpolation(frequencies, config.rope_interpolation));
   const AttentionModel model{
       .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
       .trained_window = config.trained_window,
