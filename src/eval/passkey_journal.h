@@ -17,7 +17,7 @@ namespace longheads {
 struct PasskeySetup {
   std::string model;  // file name, without its folder
   int64_t model_bytes = 0;
-  PasskeyForm form = PasskeyForm::kPlain;
+  PasskeyStyle style;
   std::string compute;  // "f32", "bf16"
   std::string kv;       // "f32", "bf16"
   std::string backend;  // as asked for: "auto" stands for what the machine offers
