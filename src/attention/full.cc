@@ -47,9 +47,8 @@ void FullAttention::BuildPlan(const QueryBlock& block, Phase, std::span<const Po
 std::string FullAttention::Warning(int64_t n_tokens) const {
   if (n_tokens <= trained_window_) return "";
   return fmt::format(
-      "full attention over {} tokens goes past the {} the model was trained on: expect nonsense (--attn auto "
-      "or "
-      "longheads reads longer texts)",
+      "full attention over {} tokens goes past the model's window of {}: expect nonsense (--attn auto "
+      "or longheads reads longer texts)",
       n_tokens, trained_window_);
 }
 

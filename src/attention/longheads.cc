@@ -392,7 +392,7 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, std::span<const 
 std::string LongHeads::Warning(int64_t n_tokens) const {
   if (std::min(n_tokens, options_.begin) <= trained_window_) return "";
   return fmt::format(
-      "full attention up to begin={} goes past the {} tokens the model was trained on: expect nonsense from "
+      "full attention up to begin={} goes past the model's window of {} tokens: expect nonsense from "
       "there on (a smaller begin selects earlier)",
       options_.begin, trained_window_);
 }
@@ -401,7 +401,7 @@ std::string LongHeads::Explain() const {
   return fmt::format(
       "LongHeads: full attention up to token {}, then each head selects {} chunks of {} tokens (attention "
       "window {}; "
-      "the model was trained on {})",
+      "the model's is {})",
       options_.begin, n_slots(), options_.chunk, options_.window, trained_window_);
 }
 

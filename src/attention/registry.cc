@@ -1,86 +1,16 @@
 #include "attention/registry.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "attention/frequency_registry.h"
 #include "attention/full.h"
 #include "attention/longheads.h"
-#include "base/bytes.h"
+#include "attention/options.h"
 
 namespace longheads {
 namespace {
-
-// Reads options by name and complains about what is left.
-class OptionReader {
- public:
-  OptionReader(const MethodInfo& method, const std::vector<SpecOption>& options)
-      : method_(method), options_(options) {
-    for (const SpecOption& option : options) {
-      const bool known = std::any_of(method.options.begin(), method.options.end(),
-                                     [&](const OptionInfo& info) { return info.name == option.name; });
-      if (known || error_) continue;
-      std::vector<std::string> names;
-      for (const OptionInfo& info : method.options) names.push_back(info.name);
-      error_ = Error{ErrorKind::kInvalidInput,
-                     names.empty()
-                         ? fmt::format("{} has no option '{}': it takes none", method.name, option.name)
-                         : fmt::format("{} has no option '{}': did you mean '{}'? It takes {}", method.name,
-                                       option.name, NearestName(option.name, names), fmt::join(names, ", "))};
-    }
-  }
-
-  // Positive.
-  void Tokens(std::string_view name, int64_t& value) {
-    const SpecOption* const option = Find(name);
-    if (option == nullptr) return;
-    const Result<int64_t> count = ParseCount(option->value);
-    if (!count) {
-      Fail(fmt::format("{}: {}", name, count.error().message));
-    } else if (*count < 1) {
-      Fail(fmt::format("{} must be at least 1", name));
-    } else {
-      value = *count;
-    }
-  }
-
-  template <typename T>
-  void Choice(std::string_view name, const std::vector<std::pair<std::string, T>>& choices, T& value) {
-    const SpecOption* const option = Find(name);
-    if (option == nullptr) return;
-    std::vector<std::string> names;
-    for (const auto& [text, meaning] : choices) {
-      names.push_back(text);
-      if (text == option->value) {
-        value = meaning;
-        return;
-      }
-    }
-    Fail(fmt::format("{} is '{}', but must be {}", name, option->value, fmt::join(names, " or ")));
-  }
-
-  bool has(std::string_view name) const { return Find(name) != nullptr; }
-  const SpecOption* Find(std::string_view name) const {
-    for (const SpecOption& option : options_) {
-      if (option.name == name) return &option;
-    }
-    return nullptr;
-  }
-  void Fail(std::string message) {
-    if (!error_)
-      error_ = Error{ErrorKind::kInvalidInput, fmt::format("--attn {}: {}", method_.name, message)};
-  }
-  Status status() const {
-    if (error_) return tl::unexpected<Error>(*error_);
-    return {};
-  }
-
- private:
-  const MethodInfo& method_;
-  const std::vector<SpecOption>& options_;
-  std::optional<Error> error_;
-};
 
 using Creator = Result<std::shared_ptr<const Policy>> (*)(const MethodInfo&, const std::vector<SpecOption>&,
                                                           const AttentionModel&);
@@ -89,7 +19,7 @@ Result<std::shared_ptr<const Policy>> CreateFull(const MethodInfo& info,
                                                  const std::vector<SpecOption>& options,
                                                  const AttentionModel& model) {
   LH_TRY(OptionReader(info, options).status());
-  return std::make_shared<FullAttention>(model.shape, model.trained_window);
+  return std::make_shared<FullAttention>(model.shape, model.window);
 }
 
 // The paper's 256, or the largest power of two of which half the trained window holds three: tiny models have
@@ -135,7 +65,7 @@ Result<std::shared_ptr<const Policy>> CreateLongHeads(const MethodInfo& info,
   }
   o.window = std::min<int64_t>(4096, trained / 2) / o.chunk * o.chunk;
   reader.Tokens("window", o.window);
-  o.begin = trained / o.chunk * o.chunk;
+  o.begin = model.window / o.chunk * o.chunk;
   if (const SpecOption* const begin = reader.Find("begin"); begin != nullptr && begin->value == "window") {
     o.begin = o.window;
   } else {
@@ -162,10 +92,10 @@ Result<std::shared_ptr<const Policy>> CreateLongHeads(const MethodInfo& info,
                     "three: try window={}, or a smaller chunk",
                     o.window, o.window / o.chunk, o.chunk, 3 * o.chunk));
   }
-  if (o.window > trained) {
+  if (o.window > model.window) {
     reader.Fail(
-        fmt::format("window={} is larger than the {} tokens the model was trained on: use at most window={}",
-                    o.window, trained, trained / o.chunk * o.chunk));
+        fmt::format("window={} is larger than the {} tokens of the model's window: use at most window={}",
+                    o.window, model.window, model.window / o.chunk * o.chunk));
   }
   if (o.begin < o.window) {
     reader.Fail(
@@ -178,7 +108,7 @@ Result<std::shared_ptr<const Policy>> CreateLongHeads(const MethodInfo& info,
                             (o.begin + o.chunk - 1) / o.chunk * o.chunk));
   }
   LH_TRY(reader.status());
-  return std::make_shared<LongHeads>(o, model.shape, model.layout, trained);
+  return std::make_shared<LongHeads>(o, model.shape, model.layout, model.window);
 }
 
 std::vector<OptionInfo> LongHeadsOptionInfos() {
@@ -187,9 +117,10 @@ std::vector<OptionInfo> LongHeadsOptionInfos() {
        "256; for a trained window below 1536 the largest power of two of which half the window holds three",
        "1 .. a third of the trained window", "length l of a chunk, the unit that heads choose"},
       {"window", "tokens", "4096, or half the trained window, in whole chunks, if that is smaller",
-       "a multiple of chunk, 3 chunks .. the trained window",
+       "a multiple of chunk, 3 chunks .. the model's window",
        "tokens a query attends to at most: K = window / chunk"},
-      {"begin", "tokens", "the trained window, in whole chunks",
+      {"begin", "tokens",
+       "the model's window, in whole chunks: the trained one, or what the frequencies extend it to",
        "a multiple of chunk, >= window; or the word 'window'",
        "full attention before this many tokens, selection from there on"},
       {"reps", "head|kv", "head", "",
@@ -214,8 +145,8 @@ struct Entry {
 const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
       {{"auto",
-        "The default: LongHeads with begin at the trained window. Inside the window it is full attention.",
-        "Lu et al. 2024", LongHeadsOptionInfos()},
+        "The default: LongHeads with begin at the model's window. Inside the window it is full attention.",
+        "Lu et al. 2024", LongHeadsOptionInfos(), "longheads.md"},
        CreateLongHeads},
       {{"full",
         "Full causal attention. Past the trained window models break down; it warns.",
@@ -241,8 +172,6 @@ std::vector<std::string> PolicyNames() {
   return names;
 }
 
-std::vector<std::string> FrequencyNames() { return {"none"}; }
-
 const std::vector<MethodInfo>& Methods() {
   static const std::vector<MethodInfo> methods = [] {
     std::vector<MethodInfo> all;
@@ -262,14 +191,15 @@ const MethodInfo* FindMethod(std::string_view name) {
 Result<std::vector<LayerAttention>> MakeAttention(std::string_view text, const AttentionModel& model,
                                                   int64_t n_layers) {
   LH_ASSIGN(const AttentionSpec spec, ParseSpec(text));
-  if (!spec.frequency_options.empty()) {
-    return InvalidInput(fmt::format("--attn {}: the frequencies 'none' take no option", text));
-  }
+  LH_ASSIGN(const ChosenFrequencies chosen, MakeFrequencies(spec.frequencies, spec.frequency_options, model));
+  AttentionModel with_frequencies = model;
+  with_frequencies.window = chosen.window;
   for (const Entry& entry : Entries()) {
     if (entry.info.name != spec.policy) continue;
-    LH_ASSIGN(std::shared_ptr<const Policy> policy, entry.create(entry.info, spec.policy_options, model));
+    LH_ASSIGN(std::shared_ptr<const Policy> policy,
+              entry.create(entry.info, spec.policy_options, with_frequencies));
     return std::vector<LayerAttention>(static_cast<std::size_t>(n_layers),
-                                       LayerAttention{std::move(policy), model.trained});
+                                       LayerAttention{std::move(policy), chosen.frequencies, chosen.explain});
   }
   return InvalidInput(fmt::format("unknown attention method '{}'", spec.policy));
 }

@@ -7,8 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/options.h"
 #include "attention/policy.h"
 #include "attention/spec.h"
+#include "rope/declaration.h"
 #include "rope/frequencies.h"
 
 namespace longheads {
@@ -16,30 +18,24 @@ namespace longheads {
 // What a method needs to know of a model.
 struct AttentionModel {
   HeadShape shape;
-  int64_t trained_window = 0;
+  int64_t trained_window = 0;  // tokens that the model reads with its own frequencies
   PairLayout layout = PairLayout::kInterleaved;
-  Frequencies trained;
+  RopeDeclaration rope = {};
+  Frequencies trained;  // its own: those that `rope` declares
+  // Tokens that full attention reads with the frequencies of the spec; MakeAttention sets it before a policy
+  // sees it. A schedule such as "yarn:factor=4" makes it larger than trained_window. A policy takes it for
+  // everything that asks how far positions may reach: where full attention ends (LongHeads' begin), how large
+  // a window may be, when to warn. Sizes that are a matter of taste (LongHeads' chunk and window) keep to
+  // trained_window: that is what LongHeads' "w/ NTK init" and "w/ PI init" do, which raise `begin` and leave
+  // the rest.
+  int64_t window = 0;
 };
 
 // How one layer attends. Layers may differ; today every method gives all layers the same.
 struct LayerAttention {
   std::shared_ptr<const Policy> policy;
   Frequencies frequencies;
-};
-
-struct OptionInfo {
-  std::string name;
-  std::string type;           // "tokens", "head|kv", ...
-  std::string default_value;  // as the user reads it
-  std::string range;
-  std::string meaning;
-};
-
-struct MethodInfo {
-  std::string name;
-  std::string summary;  // one sentence
-  std::string source;   // paper
-  std::vector<OptionInfo> options;
+  std::string explain_frequencies = {};  // one line; empty for the model's own
 };
 
 std::vector<std::string> PolicyNames();

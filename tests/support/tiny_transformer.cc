@@ -31,7 +31,8 @@ TinyTransformer::TinyTransformer(const TinyTransformerOptions& options) : bytes_
       .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
       .trained_window = config.trained_window,
       .layout = config.layout,
-      .trained = Must(TrainedFrequencies(config.rope_base, config.head_dim, config.rope_divisors))};
+      .rope = config.rope,
+      .trained = Must(DeclaredFrequencies(config.rope, config.trained_window))};
   pool_ = std::make_unique<ThreadPool>(options.threads);
   transformer_ = std::make_unique<Transformer>(config, Must(ReadWeights(*file_, config)),
                                                Must(MakeAttention(options.attention, model, config.n_layers)),
