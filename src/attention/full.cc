@@ -33,7 +33,7 @@ void FullAttention::BuildPlan(const QueryBlock& block, Phase, const AttentionKer
 std::string FullAttention::Warning(int64_t n_tokens) const {
   if (n_tokens <= trained_window_) return "";
   return fmt::format(
-      "full attention over {} tokens goes past the {} the model was trained on: expect nonsense (--attn auto "
+      "full attention over {} tokens goes past the model's window of {}: expect nonsense (--attn auto "
       "or longheads reads longer texts)",
       n_tokens, trained_window_);
 }
@@ -48,8 +48,7 @@ Method FullMethod() {
            .source = "Vaswani et al. 2017",
            .options = {}},
           [](OptionReader&, const AttentionModel& model) -> Result<LayerPolicies> {
-            return SameInEveryLayer(model,
-                                    std::make_shared<FullAttention>(model.shape, model.trained_window));
+            return SameInEveryLayer(model, std::make_shared<FullAttention>(model.shape, model.window));
           }};
 }
 

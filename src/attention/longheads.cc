@@ -560,7 +560,7 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, const AttentionK
 std::string LongHeads::Warning(int64_t n_tokens) const {
   if (std::min(n_tokens, options_.begin) <= trained_window_) return "";
   return fmt::format(
-      "full attention up to begin={} goes past the {} tokens the model was trained on: expect nonsense from "
+      "full attention up to begin={} goes past the model's window of {} tokens: expect nonsense from "
       "there on (a smaller begin selects earlier)",
       options_.begin, trained_window_);
 }
@@ -569,7 +569,7 @@ std::string LongHeads::Explain() const {
   return fmt::format(
       "LongHeads: full attention up to token {}, then each head selects {} chunks of {} tokens (attention "
       "window {}; "
-      "the model was trained on {})",
+      "the model's is {})",
       options_.begin, n_slots(), options_.chunk, options_.window, trained_window_);
 }
 
@@ -624,7 +624,7 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   }
   o.window = std::min<int64_t>(4096, trained / 2) / o.chunk * o.chunk;
   reader.Tokens("window", o.window);
-  o.begin = trained / o.chunk * o.chunk;
+  o.begin = model.window / o.chunk * o.chunk;
   if (const SpecOption* const begin = reader.Find("begin"); begin != nullptr && begin->value == "window") {
     o.begin = o.window;
   } else {
@@ -667,10 +667,10 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
                     "three: try window={}, or a smaller chunk",
                     o.window, o.window / o.chunk, o.chunk, 3 * o.chunk));
   }
-  if (o.window > trained) {
+  if (o.window > model.window) {
     reader.Fail(
-        fmt::format("window={} is larger than the {} tokens the model was trained on: use at most window={}",
-                    o.window, trained, trained / o.chunk * o.chunk));
+        fmt::format("window={} is larger than the {} tokens of the model's window: use at most window={}",
+                    o.window, model.window, model.window / o.chunk * o.chunk));
   }
   if (o.begin < o.window) {
     reader.Fail(
@@ -683,7 +683,7 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
                             (o.begin + o.chunk - 1) / o.chunk * o.chunk));
   }
   LH_TRY(reader.status());
-  return SameInEveryLayer(model, std::make_shared<LongHeads>(o, model.shape, model.layout, trained));
+  return SameInEveryLayer(model, std::make_shared<LongHeads>(o, model.shape, model.layout, model.window));
 }
 
 std::vector<OptionInfo> Options() {
@@ -692,9 +692,10 @@ std::vector<OptionInfo> Options() {
        "256; for a trained window below 1536 the largest power of two of which half the window holds three",
        "1 .. a third of the trained window", "length l of a chunk, the unit that heads choose"},
       {"window", "tokens", "4096, or half the trained window, in whole chunks, if that is smaller",
-       "a multiple of chunk, 3 chunks .. the trained window",
+       "a multiple of chunk, 3 chunks .. the model's window",
        "tokens a query attends to at most: K = window / chunk"},
-      {"begin", "tokens", "the trained window, in whole chunks",
+      {"begin", "tokens",
+       "the model's window, in whole chunks: the trained one, or what the frequencies extend it to",
        "a multiple of chunk, >= window; or the word 'window'",
        "full attention before this many tokens, selection from there on"},
       {"reps", "head|kv", "head", "",
@@ -726,10 +727,11 @@ std::vector<OptionInfo> Options() {
 
 Method AutoMethod() {
   return {{.name = "auto",
-           .summary = "The default: LongHeads with begin at the trained window. Inside the window it is full "
+           .summary = "The default: LongHeads with begin at the model's window. Inside the window it is full "
                       "attention.",
            .source = "Lu et al. 2024",
-           .options = Options()},
+           .options = Options(),
+           .page = "longheads.md"},
           Create};
 }
 

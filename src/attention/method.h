@@ -3,15 +3,13 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "attention/options.h"
 #include "attention/policy.h"
-#include "attention/spec.h"
 #include "base/result.h"
+#include "rope/declaration.h"
 #include "rope/frequencies.h"
 
 namespace longheads {
@@ -20,65 +18,17 @@ namespace longheads {
 struct AttentionModel {
   HeadShape shape;
   int64_t n_layers = 1;
-  int64_t trained_window = 0;
+  int64_t trained_window = 0;  // tokens that the model reads with its own frequencies
   PairLayout layout = PairLayout::kInterleaved;
-  Frequencies trained;
-};
-
-struct OptionInfo {
-  std::string name;
-  std::string type;           // "tokens", "head|kv", ...
-  std::string default_value;  // as the user reads it
-  std::string range;
-  std::string meaning;
-};
-
-struct MethodInfo {
-  std::string name;
-  std::string summary;  // one sentence
-  std::string source;   // paper
-  std::vector<OptionInfo> options;
-};
-
-// Reads a spec's options by name. The first mistake is kept, whatever is read after it.
-class OptionReader {
- public:
-  // Refuses options that the method does not have.
-  OptionReader(const MethodInfo& method, const std::vector<SpecOption>& options);
-
-  bool has(std::string_view name) const { return Find(name) != nullptr; }
-  // Null where the spec does not name it.
-  const SpecOption* Find(std::string_view name) const;
-
-  // Each leaves `value` as it is where the spec does not name the option.
-  void Tokens(std::string_view name, int64_t& value, int64_t least = 1);  // "4096", "4k"
-  void Number(std::string_view name, double& value, double least, double most);
-  void OnOff(std::string_view name, bool& value);
-  template <typename T>
-  void Choice(std::string_view name, const std::vector<std::pair<std::string, T>>& choices, T& value) {
-    const SpecOption* const option = Find(name);
-    if (option == nullptr) return;
-    std::vector<std::string> names;
-    for (const auto& [text, meaning] : choices) {
-      names.push_back(text);
-      if (text == option->value) {
-        value = meaning;
-        return;
-      }
-    }
-    FailChoice(name, option->value, names);
-  }
-
-  // "--attn METHOD: message".
-  void Fail(std::string message);
-  Status status() const;
-
- private:
-  void FailChoice(std::string_view name, const std::string& value, const std::vector<std::string>& names);
-
-  const MethodInfo& method_;
-  const std::vector<SpecOption>& options_;
-  std::optional<Error> error_;
+  RopeDeclaration rope = {};
+  Frequencies trained;  // its own: those that `rope` declares
+  // Tokens that full attention reads with the frequencies of the spec; MakeAttention sets it before a policy
+  // sees it. A schedule such as "yarn:factor=4" makes it larger than trained_window. A policy takes it for
+  // everything that asks how far positions may reach: where full attention ends (LongHeads' begin), how large
+  // a window may be, when to warn. Sizes that are a matter of taste (LongHeads' chunk and window) keep to
+  // trained_window: that is what LongHeads' "w/ NTK init" and "w/ PI init" do, which raise `begin` and leave
+  // the rest.
+  int64_t window = 0;
 };
 
 // One policy for each layer; layers may share.

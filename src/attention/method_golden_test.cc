@@ -53,12 +53,13 @@ struct Variant {
 
   static std::shared_ptr<const Policy> MakePolicy(const MethodGolden& golden, PairLayout layout) {
     const HeadShape& shape = golden.inputs.shape;
-    const auto layers =
-        MakeAttention(golden.spec, {.shape = shape,
-                                    .n_layers = golden.layer + 1,
-                                    .trained_window = golden.trained_window,
-                                    .layout = layout,
-                                    .trained = *TrainedFrequencies(golden.base, shape.head_dim, {})});
+    AttentionModel model;
+    model.shape = shape;
+    model.n_layers = golden.layer + 1;
+    model.trained_window = golden.trained_window;
+    model.layout = layout;
+    model.trained = *TrainedFrequencies(golden.base, shape.head_dim, {});
+    const auto layers = MakeAttention(golden.spec, model);
     if (!layers) throw std::runtime_error(golden.name + ": " + layers.error().message);
     return (*layers)[static_cast<std::size_t>(golden.layer)].policy;
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/frequency_registry.h"
 #include "attention/full.h"
 #include "attention/longheads.h"
 
@@ -25,11 +26,12 @@ std::vector<std::string> PolicyNames() {
   return names;
 }
 
-std::vector<std::string> FrequencyNames() { return {"none"}; }
-
-std::vector<MethodInfo> Methods() {
-  std::vector<MethodInfo> infos;
-  for (const Method& method : All()) infos.push_back(method.info);
+const std::vector<MethodInfo>& Methods() {
+  static const std::vector<MethodInfo> infos = [] {
+    std::vector<MethodInfo> all;
+    for (const Method& method : All()) all.push_back(method.info);
+    return all;
+  }();
   return infos;
 }
 
@@ -42,16 +44,16 @@ const MethodInfo* FindMethod(std::string_view name) {
 
 Result<std::vector<LayerAttention>> MakeAttention(std::string_view text, const AttentionModel& model) {
   LH_ASSIGN(const AttentionSpec spec, ParseSpec(text));
-  if (!spec.frequency_options.empty()) {
-    return InvalidInput(fmt::format("--attn {}: the frequencies 'none' take no option", text));
-  }
+  LH_ASSIGN(const ChosenFrequencies chosen, MakeFrequencies(spec.frequencies, spec.frequency_options, model));
+  AttentionModel with_frequencies = model;
+  with_frequencies.window = chosen.window;
   for (const Method& method : All()) {
     if (method.info.name != spec.policy) continue;
     OptionReader reader(method.info, spec.policy_options);
     LH_TRY(reader.status());
-    LH_ASSIGN(const LayerPolicies policies, method.create(reader, model));
+    LH_ASSIGN(const LayerPolicies policies, method.create(reader, with_frequencies));
     std::vector<LayerAttention> layers;
-    for (const auto& policy : policies) layers.push_back({policy, model.trained});
+    for (const auto& policy : policies) layers.push_back({policy, chosen.frequencies, chosen.explain});
     return layers;
   }
   return InvalidInput(fmt::format("unknown attention method '{}'", spec.policy));

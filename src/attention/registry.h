@@ -14,13 +14,14 @@ namespace longheads {
 struct LayerAttention {
   std::shared_ptr<const Policy> policy;
   Frequencies frequencies;
+  std::string explain_frequencies = {};  // one line; empty for the model's own
 };
 
 std::vector<std::string> PolicyNames();
 std::vector<std::string> FrequencyNames();
 // Null where there is none of that name.
 const MethodInfo* FindMethod(std::string_view name);
-std::vector<MethodInfo> Methods();
+const std::vector<MethodInfo>& Methods();
 
 // The attention of every layer under a spec ("auto", "longheads,chunk=128"). Refuses what cannot apply to the
 // model, before any work: the message says which option and what it may be.

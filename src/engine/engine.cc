@@ -64,7 +64,9 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   std::unique_ptr<Engine> engine(new Engine);
   LH_ASSIGN(GgufFile file, GgufFile::Open(options.model_path));
   engine->file_ = std::make_unique<GgufFile>(std::move(file));
-  LH_ASSIGN(const ModelConfig config, ReadConfig(*engine->file_));
+  LH_ASSIGN(ModelConfig config, ReadConfig(*engine->file_));
+  LH_ASSIGN(config.rope, WithOverrides(config.rope, options.rope));
+  config.trained_window = DeclaredWindow(config.rope);
   LH_ASSIGN(ModelWeights weights, ReadWeights(*engine->file_, config));
   LH_ASSIGN(Vocabulary vocabulary, ReadVocabulary(*engine->file_));
   if (static_cast<int64_t>(vocabulary.tokens.size()) > config.vocab_size) {
@@ -84,14 +86,13 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
     engine->chat_template_error_ = "the model file has no chat template: use --no-chat";
   }
 
-  Frequencies frequencies;
-  LH_ASSIGN(frequencies, TrainedFrequencies(config.rope_base, config.head_dim, config.rope_divisors));
-  frequencies = Interpolated(std::move(frequencies), config.rope_interpolation);
+  LH_ASSIGN(Frequencies frequencies, DeclaredFrequencies(config.rope, config.trained_window));
   const AttentionModel model{
       .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
       .n_layers = config.n_layers,
       .trained_window = config.trained_window,
       .layout = config.layout,
+      .rope = config.rope,
       .trained = std::move(frequencies)};
   LH_ASSIGN(std::vector<LayerAttention> attention, MakeAttention(options.attention, model));
 
@@ -123,7 +124,11 @@ std::string Engine::DescribeKernels() const {
                      kernels_.quantised.name, kv_type_ == KvType::kF32 ? "f32" : "bf16");
 }
 
-std::string Engine::ExplainAttention() const { return transformer_->attention()[0].policy->Explain(); }
+std::string Engine::ExplainAttention() const {
+  const LayerAttention& layer = transformer_->attention()[0];
+  if (layer.explain_frequencies.empty()) return layer.policy->Explain();
+  return fmt::format("{}; {}", layer.explain_frequencies, layer.policy->Explain());
+}
 
 std::string Engine::AttentionWarning(int64_t n_tokens) const {
   return transformer_->attention()[0].policy->Warning(n_tokens);

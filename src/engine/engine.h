@@ -15,6 +15,7 @@
 #include "engine/sampler.h"
 #include "formats/gguf.h"
 #include "model/transformer.h"
+#include "rope/overrides.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -27,6 +28,7 @@ struct EngineOptions {
   std::string kv_type = "auto";    // auto (as compute), f32, bf16
   std::string backend = "auto";    // kBackends
   int threads = 0;                 // 0: the physical cores that this process may use
+  RopeOverrides rope = {};         // --rope-..., --yarn-...: said in the model file's place
 };
 
 // One text: its tokens, and what the model remembers of them. Moves; Engine::Fork copies.

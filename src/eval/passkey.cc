@@ -64,7 +64,8 @@ PasskeySetup Setup(const PasskeyOptions& options, const Engine& engine, PasskeyF
           .kv = engine.kv_type() == KvType::kF32 ? "f32" : "bf16",
           .backend = options.backend,
           .max_tokens = options.max_tokens > 0 ? options.max_tokens : by_form,
-          .seed = options.seed};
+          .seed = options.seed,
+          .rope = options.rope};
 }
 
 // In the order of their keys' places, so that each needs at most a little more of the common text.

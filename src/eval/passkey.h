@@ -62,6 +62,7 @@ struct PasskeyOptions {
   int64_t max_tokens = 0;        // of a free answer; 0: 32 in the chat form, 10 in the plain one
   std::string out_dir;           // empty: nothing is kept
   std::string backend = "auto";
+  std::string rope;  // how `load` changes the model's own frequencies, as typed; for the records
 };
 
 inline constexpr int64_t kChatAnswerTokens = 32;

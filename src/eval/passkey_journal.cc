@@ -85,6 +85,7 @@ std::string PasskeyJson(const PasskeyRecord& r) {
       {"compute", r.setup.compute},
       {"kv", r.setup.kv},
       {"backend", r.setup.backend},
+      {"rope", r.setup.rope},
       {"threads", r.threads},
   };
   // A file name may be no UTF-8.
@@ -119,7 +120,8 @@ Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
              .kv = json.at("kv"),
              .backend = json.at("backend"),
              .max_tokens = json.at("max_tokens"),
-             .seed = json.at("seed")};
+             .seed = json.at("seed"),
+             .rope = json.value("rope", "")};
   return r;
 } catch (const nlohmann::json::exception& error) {
   return InvalidInput(error.what());
@@ -145,17 +147,18 @@ std::string PasskeyCsv(std::span<const PasskeyRecord> records) {
   }
   std::string csv =
       "attn,length,cases,correct,digits_right,digits,mean_tokens,mean_shared,seconds,model,form,filler,"
-      "compute,kv,backend,max_tokens\n";
+      "compute,kv,backend,max_tokens,rope\n";
   for (const Row& row : rows) {
     const Totals& t = row.totals;
     const auto mean = [&](int64_t total) {
       return static_cast<double>(total) / static_cast<double>(t.cases);
     };
-    csv += fmt::format("{},{},{},{},{},{},{:.1f},{:.1f},{:.3f},{},{},{},{},{},{},{}\n",
+    csv += fmt::format("{},{},{},{},{},{},{:.1f},{:.1f},{:.3f},{},{},{},{},{},{},{},{}\n",
                        CsvField(row.attention), row.length, t.cases, t.correct, t.digits_right, t.digits,
                        mean(t.tokens), mean(t.shared), t.seconds, CsvField(row.setup.model),
                        PasskeyFormName(row.setup.style.form), PasskeyFillerName(row.setup.style.filler),
-                       row.setup.compute, row.setup.kv, row.setup.backend, row.setup.max_tokens);
+                       row.setup.compute, row.setup.kv, row.setup.backend, row.setup.max_tokens,
+                       CsvField(row.setup.rope));
   }
   return csv;
 }

@@ -23,6 +23,7 @@ struct PasskeySetup {
   std::string backend;  // as asked for: "auto" stands for what the machine offers
   int64_t max_tokens = 0;
   uint64_t seed = 0;
+  std::string rope = {};  // as typed, where the model's own frequencies were changed: "--rope-scale 4"
 
   bool operator==(const PasskeySetup&) const = default;
 };

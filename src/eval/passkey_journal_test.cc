@@ -18,7 +18,8 @@ PasskeyRecord Example(const std::string& attention, int64_t length, bool correct
                     .kv = "bf16",
                     .backend = "auto",
                     .max_tokens = 32,
-                    .seed = 3},
+                    .seed = 3,
+                    .rope = "--rope-scale 4"},
           .attention = attention,
           .which = {.length = length, .depth_ppm = 166667, .repeat = 1},
           .key = 36695,
@@ -57,6 +58,9 @@ TEST(PasskeyJournal, AnythingElseOfTheSetupIsAnotherCase) {
   EXPECT_FALSE(record.SameCase(other, "full", record.which));
   other = record.setup;
   other.style.filler = PasskeyFiller::kLines;
+  EXPECT_FALSE(record.SameCase(other, "full", record.which));
+  other = record.setup;
+  other.rope = "";
   EXPECT_FALSE(record.SameCase(other, "full", record.which));
   EXPECT_FALSE(record.SameCase(record.setup, "auto", record.which));
   EXPECT_TRUE(record.SameCase(record.setup, "full", record.which));

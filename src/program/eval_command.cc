@@ -113,6 +113,7 @@ class PasskeyReport {
 Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
   PasskeyOptions& passkey = options.passkey;
   passkey.backend = options.model.backend;
+  passkey.rope = options.model.rope.Text();
   for (const std::string& list : options.attention) {
     for (std::string& spec : SplitSpecs(list)) passkey.attention.push_back(std::move(spec));
   }

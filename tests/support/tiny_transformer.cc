@@ -32,7 +32,8 @@ TinyTransformer::TinyTransformer(const TinyTransformerOptions& options) : bytes_
       .n_layers = config.n_layers,
       .trained_window = config.trained_window,
       .layout = config.layout,
-      .trained = Must(TrainedFrequencies(config.rope_base, config.head_dim, config.rope_divisors))};
+      .rope = config.rope,
+      .trained = Must(DeclaredFrequencies(config.rope, config.trained_window))};
   pool_ = std::make_unique<ThreadPool>(options.threads);
   transformer_ = std::make_unique<Transformer>(
       config, Must(ReadWeights(*file_, config)), Must(MakeAttention(options.attention, model)),
