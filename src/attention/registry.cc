@@ -4,6 +4,7 @@
 
 #include "attention/full.h"
 #include "attention/longheads.h"
+#include "attention/streaming_llm.h"
 
 namespace longheads {
 namespace {
@@ -13,6 +14,7 @@ const std::vector<Method>& All() {
       AutoMethod(),
       FullMethod(),
       LongHeadsMethod(),
+      StreamingLlmMethod(),
   };
   return methods;
 }

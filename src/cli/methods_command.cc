@@ -20,7 +20,7 @@ void Print(const MethodInfo& method) {
 Result<int> ShowMethods(const std::string& name) {
   if (name.empty()) {
     fmt::print("What --attn takes: NAME, or NAME,option=value,option=value\n\n");
-    for (const MethodInfo& method : Methods()) fmt::print("  {:<12}{}\n", method.name, method.summary);
+    for (const MethodInfo& method : Methods()) fmt::print("  {:<15}{}\n", method.name, method.summary);
     fmt::print("\n'longheads methods NAME' shows a method's options.\n");
     return 0;
   }
