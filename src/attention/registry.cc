@@ -4,6 +4,7 @@
 
 #include "attention/full.h"
 #include "attention/longheads.h"
+#include "attention/self_extend.h"
 #include "attention/streaming_llm.h"
 
 namespace longheads {
@@ -14,6 +15,7 @@ const std::vector<Method>& All() {
       AutoMethod(),
       FullMethod(),
       LongHeadsMethod(),
+      SelfExtendMethod(),
       StreamingLlmMethod(),
   };
   return methods;
