@@ -4,6 +4,7 @@
 
 #include "attention/full.h"
 #include "attention/longheads.h"
+#include "attention/rerope.h"
 #include "attention/self_extend.h"
 #include "attention/streaming_llm.h"
 
@@ -14,7 +15,9 @@ const std::vector<Method>& All() {
   static const std::vector<Method> methods = {
       AutoMethod(),
       FullMethod(),
+      LeakyReRopeMethod(),
       LongHeadsMethod(),
+      ReRopeMethod(),
       SelfExtendMethod(),
       StreamingLlmMethod(),
   };
