@@ -5,6 +5,9 @@
 #include "attention/frequency_registry.h"
 #include "attention/full.h"
 #include "attention/longheads.h"
+#include "attention/rerope.h"
+#include "attention/self_extend.h"
+#include "attention/streaming_llm.h"
 
 namespace longheads {
 namespace {
@@ -13,7 +16,11 @@ const std::vector<Method>& All() {
   static const std::vector<Method> methods = {
       AutoMethod(),
       FullMethod(),
+      LeakyReRopeMethod(),
       LongHeadsMethod(),
+      ReRopeMethod(),
+      SelfExtendMethod(),
+      StreamingLlmMethod(),
   };
   return methods;
 }

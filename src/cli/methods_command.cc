@@ -35,10 +35,10 @@ Result<int> ShowMethods(const MethodsOptions& options) {
         "  METHOD,option=value,option=value\n"
         "  FREQUENCIES:option=value:option=value+METHOD,option=value\n"
         "FREQUENCIES alone are those with full attention.\n\nMethods: which keys each query sees\n");
-    for (const MethodInfo& method : Methods()) fmt::print("  {:<12}{}\n", method.name, method.summary);
+    for (const MethodInfo& method : Methods()) fmt::print("  {:<15}{}\n", method.name, method.summary);
     fmt::print("\nFrequencies: how fast positions turn queries and keys\n");
     for (const MethodInfo& method : FrequencyMethods())
-      fmt::print("  {:<12}{}\n", method.name, method.summary);
+      fmt::print("  {:<15}{}\n", method.name, method.summary);
     fmt::print("\n'longheads methods NAME' shows the options of one.\n");
     return 0;
   }
