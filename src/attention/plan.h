@@ -39,6 +39,9 @@ struct AttentionSequence {
   const PolicyState* state = nullptr;
   const RotationTable* rotations = nullptr;
   float scale = 1;  // of logits: amplitude^2 / sqrt(head_dim)
+  // The sequence's tokens once the model's call that feeds it is done: where a prompt ends, whatever the
+  // blocks it comes in; of a decoded token its position + 1.
+  int64_t call_end = 0;
 };
 
 // One token whose queries attend, somewhere in a batch.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "attention/full.h"
+#include "attention/lm_infinite.h"
 #include "attention/longheads.h"
 
 namespace longheads {
@@ -12,6 +13,7 @@ const std::vector<Method>& All() {
   static const std::vector<Method> methods = {
       AutoMethod(),
       FullMethod(),
+      LmInfiniteMethod(),
       LongHeadsMethod(),
   };
   return methods;

@@ -61,8 +61,11 @@ StepInput AttentionRunner::Step(Phase phase, const AttentionSequence& view, cons
 bool AttentionRunner::Prefill(const Policy& policy, const AttendingSequence& sequence,
                               const AttentionRows& rows, int64_t n, const CancelToken* cancel) {
   const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
-  const AttentionSequence view{
-      .kv = sequence.kv, .state = sequence.state, .rotations = sequence.rotations, .scale = sequence.scale};
+  const AttentionSequence view{.kv = sequence.kv,
+                               .state = sequence.state,
+                               .rotations = sequence.rotations,
+                               .scale = sequence.scale,
+                               .call_end = sequence.kv->size() + n + sequence.n_following};
   const int64_t step = std::min(n, policy.StepTokens());
   for (int64_t begin = 0; begin < n; begin += step) {
     const int64_t n_here = std::min(step, n - begin);
@@ -139,7 +142,8 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
     views_.push_back({.kv = sequence.kv,
                       .state = sequence.state,
                       .rotations = sequence.rotations,
-                      .scale = sequence.scale});
+                      .scale = sequence.scale,
+                      .call_end = sequence.kv->size() + 1});
     const int64_t position = sequence.kv->size();
     for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
       const int64_t at = i * kv_floats + head * d;
