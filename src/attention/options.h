@@ -63,6 +63,7 @@ class OptionReader {
     FailChoice(*option, names);
   }
 
+  bool has(std::string_view name) const { return Find(name) != nullptr; }
   // Null where it is not given.
   const SpecOption* Find(std::string_view name) const;
   void Fail(std::string message);

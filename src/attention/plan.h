@@ -40,6 +40,9 @@ struct AttentionSequence {
   const PolicyState* first_state = nullptr;  // the same sequence's in the first layer
   const RotationTable* rotations = nullptr;
   float scale = 1;  // of logits: amplitude^2 / sqrt(head_dim)
+  // The sequence's tokens once the model's call that feeds it is done: where a prompt ends, whatever the
+  // blocks it comes in; of a decoded token its position + 1.
+  int64_t call_end = 0;
 };
 
 // One token whose queries attend, somewhere in a batch.

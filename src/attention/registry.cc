@@ -4,6 +4,7 @@
 
 #include "attention/frequency_registry.h"
 #include "attention/full.h"
+#include "attention/lm_infinite.h"
 #include "attention/longheads.h"
 #include "attention/rerope.h"
 #include "attention/self_extend.h"
@@ -17,6 +18,7 @@ const std::vector<Method>& All() {
       AutoMethod(),
       FullMethod(),
       LeakyReRopeMethod(),
+      LmInfiniteMethod(),
       LongHeadsMethod(),
       ReRopeMethod(),
       SelfExtendMethod(),

@@ -192,7 +192,7 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
       LH_TRY(
           PrefillBlock(*item.sequence,
                        item.tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n_here)),
-                       control, static_cast<double>(done) / static_cast<double>(total),
+                       n - begin - n_here, control, static_cast<double>(done) / static_cast<double>(total),
                        static_cast<double>(n_here) / static_cast<double>(total)));
       done += n_here;
       const bool last = begin + n_here == n;
@@ -207,7 +207,8 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
 }
 
 Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_t> token_ids,
-                                 const ForwardControl& control, double done, double share) {
+                                 int64_t n_following, const ForwardControl& control, double done,
+                                 double share) {
   Prefill& p = *prefill_;
   Activations& a = p.activations;
   const VectorKernels& vector = *kernels_.vector.table;
@@ -304,7 +305,9 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
     prepare(qkv);
     multiply(qkv);
     if (cancelled()) return tl::unexpected<Error>(Cancelled());
-    if (!runner_.Prefill(policy, Attending(sequence, layer), a.Rows(layer), n, cancel)) {
+    AttendingSequence attending = Attending(sequence, layer);
+    attending.n_following = n_following;
+    if (!runner_.Prefill(policy, attending, a.Rows(layer), n, cancel)) {
       return tl::unexpected<Error>(Cancelled());
     }
     PreparedLinear o[] = {

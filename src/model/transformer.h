@@ -80,8 +80,9 @@ class Transformer {
   struct Prefill;
   struct Decode;
 
-  Status PrefillBlock(SequenceState& sequence, std::span<const int32_t> tokens, const ForwardControl& control,
-                      double done, double share);
+  // n_following: tokens of the same prompt that come after these.
+  Status PrefillBlock(SequenceState& sequence, std::span<const int32_t> tokens, int64_t n_following,
+                      const ForwardControl& control, double done, double share);
   Status DecodeStep(std::span<const BatchItem> items);
   void Embed(int32_t token, float* out) const;
   void EnsureRotations(int64_t n_tokens);

@@ -197,6 +197,21 @@ TEST(Transformer, LongHeadsSelectsPastBegin) {
   EXPECT_GT(after, 1e-2);
 }
 
+TEST(Transformer, APromptIsOneCallHoweverManyTokenBlocksItTakes) {
+  // The last token of a call sees more than the others.
+  TinyTransformer tiny(
+      {.model = kTiny, .attention = "lm-infinite,global=4,local=64,top_k=32,top_k_from=0,top_k_at=40"});
+  const std::size_t embed = static_cast<std::size_t>(kTiny.embed);
+  const std::vector<int32_t> tokens = TinyTokens(2100, kTiny.vocab_size, 3);
+  SequenceState one = tiny->NewSequence();
+  SequenceState two = tiny->NewSequence();
+  const std::vector<float> whole = tiny.Prefill(one, tokens);
+  const std::vector<float> halves = tiny.Prefill(two, tokens, std::vector<int64_t>{2048, 52});
+  EXPECT_TRUE(SameBits(std::span(whole).first(2047 * embed), std::span(halves).first(2047 * embed)));
+  EXPECT_FALSE(SameBits(std::span(whole).subspan(2047 * embed, embed),
+                        std::span(halves).subspan(2047 * embed, embed)));
+}
+
 TEST(Transformer, GivesTheHiddenStatesThatWereAskedFor) {
   TinyTransformer tiny({.model = kTiny});
   const std::size_t embed = static_cast<std::size_t>(kTiny.embed);
@@ -270,7 +285,8 @@ TEST(Transformer, RefusesTokensOutsideTheVocabularyBeforeAnyWork) {
 }
 
 TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
-  for (const char* const attention : {"full", kLongHeads, kOddLongHeads}) {
+  for (const char* const attention :
+       {"full", kLongHeads, kOddLongHeads, "lm-infinite,local=64,top_k=8,top_k_from=0"}) {
     for (const KvType kv_type : {KvType::kF32, KvType::kBF16}) {
       // One thread: with more, which of them first meets which work is chance, and so is whose scratch grows.
       TinyTransformer tiny({.model = kTiny, .attention = attention, .kv_type = kv_type, .threads = 1});

@@ -102,7 +102,10 @@ MethodDifferences MutatedDifferences(const std::string& name, const Mutation& mu
                   .base = golden.base,
                   .max_tokens = golden.inputs.n});
   layer.mutation = mutation;
-  layer.Prefill(golden.inputs, golden.inputs.n);
+  for (const int64_t n : golden.calls.value_or(std::vector<int64_t>{golden.inputs.n})) {
+    layer.Prefill(golden.inputs, n);
+  }
+  while (layer.size() < golden.inputs.n) layer.Decode(golden.inputs);
   return Compare(golden, layer, policy.Plane().unit);
 }
 

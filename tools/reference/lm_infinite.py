@@ -104,7 +104,9 @@ def lm_infinite(q, k, v, options, calls=None, layer=0):
         result.rows.append([])
         for head in range(n_heads):
             kv = head // group
-            logits, scores = tau * k_near[:, kv] @ q[i, head], tau * k_middle[:, kv] @ q[i, head]
+            logits = tau * k_near[:, kv] @ q[i, head]
+            # A matrix product may sum its rows in different orders; equal keys must have equal scores.
+            scores = tau * (k_middle[:, kv] * q[i, head]).sum(axis=-1)
             chosen, gap = choose(scores, options.top_k) if middle else ([], np.inf)
             logits = np.concatenate([logits, scores[chosen]])
             result.out[i, head] = softmax(logits) @ v[seen + [middle[at] for at in chosen], kv]

@@ -144,6 +144,17 @@ def test_ties_go_to_the_lower_index():
     assert [j for j, _ in chosen_by(result, 39)] == [4, 5, 6, 7, 8] and result.rows[39][0].gap == 0
 
 
+def test_equal_keys_tie_wherever_they_lie():
+    q, k, v = random_inputs(100, 9, 3, 64)
+    options = Options(4, 16, 16, top_k=5, top_k_at=12)
+    result = lm_infinite(q, k[np.arange(100) % 9], v, options, [80])
+    for i in range(80, 100):
+        for head in range(9):
+            chosen = [j for j, distance in result.rows[i][head].keys if 4 <= j <= i - 16]
+            assert len(chosen) == 5 and result.rows[i][head].gap == 0
+            assert all(j - 9 in chosen for j in chosen if j - 9 >= 4)
+
+
 # --- mutations
 
 OFFICIALS = ("lm-infinite-mha", "lm-infinite-limit-below-local")
