@@ -4,6 +4,7 @@
 
 #include "attention/full.h"
 #include "attention/longheads.h"
+#include "attention/moba.h"
 
 namespace longheads {
 namespace {
@@ -13,6 +14,7 @@ const std::vector<Method>& All() {
       AutoMethod(),
       FullMethod(),
       LongHeadsMethod(),
+      MobaMethod(),
   };
   return methods;
 }
