@@ -5,6 +5,7 @@
 #include "attention/full.h"
 #include "attention/longheads.h"
 #include "attention/moba.h"
+#include "attention/quest.h"
 
 namespace longheads {
 namespace {
@@ -15,6 +16,7 @@ const std::vector<Method>& All() {
       FullMethod(),
       LongHeadsMethod(),
       MobaMethod(),
+      QuestMethod(),
   };
   return methods;
 }

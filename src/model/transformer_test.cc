@@ -270,7 +270,9 @@ TEST(Transformer, RefusesTokensOutsideTheVocabularyBeforeAnyWork) {
 }
 
 TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
-  for (const char* const attention : {"full", kLongHeads, kOddLongHeads}) {
+  for (const char* const attention :
+       {"full", kLongHeads, kOddLongHeads, "moba,chunk=24,top_k=4,decode=gated",
+        "quest,budget=64,dense_layers=1", "quest,budget=64,dense_layers=0,rule=evaluation"}) {
     for (const KvType kv_type : {KvType::kF32, KvType::kBF16}) {
       // One thread: with more, which of them first meets which work is chance, and so is whose scratch grows.
       TinyTransformer tiny({.model = kTiny, .attention = attention, .kv_type = kv_type, .threads = 1});
