@@ -59,6 +59,23 @@ class LongHeads::State : public PolicyState {
     std::copy_n(q, q_floats_, open_q_.Mutable(offset / kQueriesBlock) + offset % kQueriesBlock * q_floats_);
   }
 
+  // Choices that hold for more than one head or layer, of the newest step's tokens from `begin` on:
+  // n_choosers of them a token, each a count and as many chunks, ascending.
+  struct Fixed {
+    int64_t begin = 0;
+    int64_t n_choosers = 0;
+    int64_t stride = 0;  // n_slots + 1
+    std::vector<int32_t> choices;
+
+    int32_t* of(int64_t token, int64_t chooser) {
+      return choices.data() + ((token - begin) * n_choosers + chooser) * stride;
+    }
+    const int32_t* of(int64_t token, int64_t chooser) const {
+      return choices.data() + ((token - begin) * n_choosers + chooser) * stride;
+    }
+  };
+  Fixed fixed;
+
   // [head_dim] of one chunk; consecutive chunks of a block lie side by side.
   const float* representation(int64_t rep_head, int64_t chunk) const {
     return representations_[chunk / kBlock] + (rep_head * kBlock + chunk % kBlock) * head_dim_;
@@ -85,6 +102,7 @@ struct LongHeads::Scratch : PolicyScratch {
   std::vector<float> scores;  // [rows, n_chunks] of the tokens that select
   Buffer<float> workspace;
   std::vector<int32_t> candidates;  // chunks, while one row chooses
+  std::vector<int32_t> drawn;       // where it chooses at random
   std::vector<int32_t> chosen;      // that row's chunks, ascending
   // The (chunk, row, x) entries of the plan in row order, before they are grouped by chunk.
   struct Entry {
@@ -146,9 +164,14 @@ void LongHeads::Extend(const StepInput& input, PolicyState& policy_state) const 
     state.set_open_q(j % l, input.q + (j - input.token_begin) * q_floats);
   }
   state.set_n_tokens(end);
+  if (shares_choices() && (!fixes_layers() || input.layer == 0)) FixChoices(input, state);
 }
 
 void LongHeads::Represent(const StepInput& input, int64_t chunk, State& state) const {
+  if (options_.represent != LongHeadsOptions::Represent::kPaper) {
+    RepresentByKeys(input, chunk, state);
+    return;
+  }
   const int64_t l = options_.chunk;
   const int64_t d = shape_.head_dim;
   const int64_t group = shape_.group();
@@ -232,7 +255,66 @@ void LongHeads::Represent(const StepInput& input, int64_t chunk, State& state) c
   });
 }
 
+// The mean of the chunk's stored keys, or the last of them: equal for all heads of a KV head.
+void LongHeads::RepresentByKeys(const StepInput& input, int64_t chunk, State& state) const {
+  const int64_t d = shape_.head_dim;
+  const int64_t end = (chunk + 1) * options_.chunk;
+  const int64_t begin =
+      options_.represent == LongHeadsOptions::Represent::kMean ? chunk * options_.chunk : end - 1;
+  const int64_t reps_per_kv = n_rep_heads() / shape_.n_kv_heads;
+  float* const representations = state.new_representations(chunk);
+  std::vector<float> page(static_cast<std::size_t>(2 * kPageTokens * d));
+  for (int64_t kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
+    std::vector<double> sum(static_cast<std::size_t>(d));
+    for (int64_t j = begin; j < end;) {
+      const int64_t page_end = std::min(end, (j / kPageTokens + 1) * kPageTokens);
+      const KvSequence::Floats keys =
+          input.sequence->kv->Read(input.layer, kv_head, j / kPageTokens, page.data());
+      for (; j < page_end; ++j) {
+        const float* const k = keys.k + j % kPageTokens * d;
+        for (int64_t m = 0; m < d; ++m) sum[static_cast<std::size_t>(m)] += static_cast<double>(k[m]);
+      }
+    }
+    for (int64_t rep = kv_head * reps_per_kv; rep < (kv_head + 1) * reps_per_kv; ++rep) {
+      float* const out = representations + rep * State::kBlock * d;
+      for (int64_t m = 0; m < d; ++m) {
+        out[m] = static_cast<float>(sum[static_cast<std::size_t>(m)] / static_cast<double>(end - begin));
+      }
+    }
+  }
+}
+
 // ---- Choice
+
+namespace {
+
+uint64_t Finalise(uint64_t z) {  // SplitMix64's output function
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// Leaves `count` of the candidates, each subset equally likely, in their order; a function of the numbers
+// that seed it (Floyd's sampling over SplitMix64). `taken` is scratch.
+void Draw(std::initializer_list<int64_t> seeds, int64_t count, std::vector<int32_t>& candidates,
+          std::vector<int32_t>& taken) {
+  constexpr uint64_t kGamma = 0x9e3779b97f4a7c15;
+  uint64_t state = 0;
+  for (const int64_t x : seeds) state = Finalise(state + (static_cast<uint64_t>(x) + 1) * kGamma);
+  const int64_t n = static_cast<int64_t>(candidates.size());
+  taken.clear();
+  for (int64_t top = std::max<int64_t>(n - count, 0); top < n; ++top) {
+    state += kGamma;
+    const int32_t index = static_cast<int32_t>(Finalise(state) % static_cast<uint64_t>(top + 1));
+    const bool again = std::find(taken.begin(), taken.end(), index) != taken.end();
+    taken.push_back(again ? static_cast<int32_t>(top) : index);
+  }
+  std::sort(taken.begin(), taken.end());
+  for (int32_t& index : taken) index = candidates[static_cast<std::size_t>(index)];
+  candidates.swap(taken);
+}
+
+}  // namespace
 
 // scores[(t - first) * group + g][chunk] of tokens [first, last), for chunks [0, n_chunks).
 void LongHeads::ScoreChunks(const QueryBlock& block, int64_t first, int64_t last, int64_t n_chunks,
@@ -268,32 +350,107 @@ void LongHeads::ScoreChunks(const QueryBlock& block, int64_t first, int64_t last
 }
 
 // scratch.chosen = the chunks of one row that selects, ascending; its own chunk is the last.
-void LongHeads::ChooseChunks(const QueryToken& token, Phase phase, const float* scores,
+void LongHeads::ChooseChunks(int64_t position, Phase phase, Chooser chooser, const float* scores,
                              Scratch& scratch) const {
+  using Choose = LongHeadsOptions::Choose;
   const int64_t l = options_.chunk;
-  const int64_t own = token.position / l;
+  const int64_t own = position / l;
   // The published decode step sees a chunk that this token completes as the last full one: one slot fewer,
   // and the chunk before it is a mere candidate.
-  const bool at_end = options_.compat.chunk_end && phase == Phase::kDecode && (token.position + 1) % l == 0;
-  const int64_t previous = at_end ? own : own - 1;  // candidates are chunks 1 .. previous - 1
-  const int64_t n_free = n_slots() - 3;
-  scratch.candidates.clear();
-  for (int64_t chunk = 1; chunk < previous; ++chunk)
-    scratch.candidates.push_back(static_cast<int32_t>(chunk));
-  if (static_cast<int64_t>(scratch.candidates.size()) > n_free) {
-    const auto better = [scores](int32_t a, int32_t b) {
-      return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  const bool at_end = options_.compat.chunk_end && phase == Phase::kDecode && (position + 1) % l == 0;
+  const bool keeps = options_.choose != Choose::kRandom;  // the first chunk and the one before its own
+  const bool keeps_first = keeps && options_.first;
+  const bool keeps_previous = keeps && !at_end && own > 1;
+  const int64_t candidate_begin = !keeps && options_.first ? 0 : 1;
+  const int64_t candidate_end = keeps && !at_end ? own - 1 : own;
+  const int64_t n_free = n_slots() - at_end - 1 - (keeps && !at_end) - keeps_first;
+  std::vector<int32_t>& candidates = scratch.candidates;
+  candidates.clear();
+  for (int64_t chunk = candidate_begin; chunk < candidate_end; ++chunk) {
+    candidates.push_back(static_cast<int32_t>(chunk));
+  }
+  if (options_.choose == Choose::kRandom || options_.choose == Choose::kRandomKeep) {
+    Draw({chooser.layer, chooser.head, position}, n_free, candidates, scratch.drawn);
+  } else if (static_cast<int64_t>(candidates.size()) > n_free) {
+    const float sign = options_.choose == Choose::kLastK ? -1.0f : 1.0f;
+    const auto better = [scores, sign](int32_t a, int32_t b) {
+      return scores[a] != scores[b] ? sign * scores[a] > sign * scores[b] : a < b;
     };
-    std::nth_element(scratch.candidates.begin(), scratch.candidates.begin() + n_free,
-                     scratch.candidates.end(), better);
-    scratch.candidates.resize(static_cast<std::size_t>(n_free));
-    std::sort(scratch.candidates.begin(), scratch.candidates.end());
+    std::nth_element(candidates.begin(), candidates.begin() + n_free, candidates.end(), better);
+    candidates.resize(static_cast<std::size_t>(n_free));
+    std::sort(candidates.begin(), candidates.end());
   }
   scratch.chosen.clear();
-  scratch.chosen.push_back(0);
-  scratch.chosen.insert(scratch.chosen.end(), scratch.candidates.begin(), scratch.candidates.end());
-  if (!at_end && own > 1) scratch.chosen.push_back(static_cast<int32_t>(own - 1));
+  if (keeps_first) scratch.chosen.push_back(0);
+  scratch.chosen.insert(scratch.chosen.end(), candidates.begin(), candidates.end());
+  if (keeps_previous) scratch.chosen.push_back(static_cast<int32_t>(own - 1));
   if (own > 0) scratch.chosen.push_back(static_cast<int32_t>(own));
+}
+
+// Choices that several heads or layers share, for all tokens of the step that select.
+void LongHeads::FixChoices(const StepInput& input, State& state) const {
+  const int64_t l = options_.chunk;
+  const int64_t end = input.token_begin + input.n_tokens;
+  int64_t begin = input.token_begin;
+  while (begin < end && !Selects(begin, input.phase)) ++begin;
+  const int64_t n_choosers = fixes_heads() ? 1 : shape_.n_heads;
+  State::Fixed& fixed = state.fixed;
+  fixed.begin = begin;
+  fixed.n_choosers = n_choosers;
+  fixed.stride = n_slots() + 1;
+  fixed.choices.resize(static_cast<std::size_t>((end - begin) * n_choosers * fixed.stride));
+
+  const int64_t group = shape_.group();
+  const int64_t n_chunks = (end - 1) / l;  // those before the newest token's own
+  const int64_t most = PlanTokens(end);
+  const int64_t q_floats = shape_.n_heads * shape_.head_dim;
+  for (int64_t first = begin; first < end; first += most) {
+    const int64_t n = std::min(most, end - first);
+    std::vector<QueryToken> tokens;
+    for (int64_t i = first; i < first + n; ++i) {
+      tokens.push_back(
+          {.sequence = 0, .position = i, .q = input.q + (i - input.token_begin) * q_floats, .out = nullptr});
+    }
+    // [kv_head][n, group, n_chunks]; where heads choose together, the first head's rows get the sum.
+    std::vector<Scratch> scratch(static_cast<std::size_t>(shape_.n_kv_heads));
+    input.pool->Run(shape_.n_kv_heads, [&](int64_t kv_head, int) {
+      const QueryBlock block{.layer = input.layer,
+                             .kv_head = kv_head,
+                             .tokens = tokens,
+                             .sequences = std::span(input.sequence, 1)};
+      ScoreChunks(block, 0, n, n_chunks, state, input.executor->kernels(),
+                  scratch[static_cast<std::size_t>(kv_head)]);
+    });
+    std::vector<float> sum(static_cast<std::size_t>(n_chunks));
+    for (int64_t t = 0; t < n; ++t) {
+      const auto scores_of = [&](int64_t head) {
+        return scratch[static_cast<std::size_t>(head / group)].scores.data() +
+               (t * group + head % group) * n_chunks;
+      };
+      if (fixes_heads()) {
+        std::fill(sum.begin(), sum.end(), 0.0f);
+        for (int64_t head = 0; head < shape_.n_heads; ++head) {
+          const float* const scores = scores_of(head);
+          for (int64_t chunk = 0; chunk < n_chunks; ++chunk)
+            sum[static_cast<std::size_t>(chunk)] += scores[chunk];
+        }
+      }
+      for (int64_t chooser = 0; chooser < n_choosers; ++chooser) {
+        ChooseChunks(first + t, input.phase, ChooserOf(input.layer, chooser),
+                     fixes_heads() ? sum.data() : scores_of(chooser), scratch[0]);
+        int32_t* const choice = fixed.of(first + t, chooser);
+        choice[0] = static_cast<int32_t>(scratch[0].chosen.size());
+        std::copy(scratch[0].chosen.begin(), scratch[0].chosen.end(), choice + 1);
+      }
+    }
+  }
+}
+
+LongHeads::Chooser LongHeads::ChooserOf(int64_t layer, int64_t head) const {
+  if (fixes_layers()) layer = 0;
+  if (fixes_heads()) return {.layer = layer, .head = 0};
+  return {.layer = layer,
+          .head = options_.select == LongHeadsOptions::Grouping::kKv ? head / shape_.group() : head};
 }
 
 void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
@@ -316,11 +473,10 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, const AttentionK
     if (selecting < 0) selecting = end;
     // Representations below the last row's previous chunk may be asked for; later ones need not exist yet.
     const int64_t n_scored = std::max<int64_t>(n_chunks - 1, 0);
-    if (selecting < end) {
-      const State& state =
-          static_cast<const State&>(*block.sequences[static_cast<std::size_t>(sequence)].state);
+    const AttentionSequence& view = block.sequences[static_cast<std::size_t>(sequence)];
+    const State& state = static_cast<const State&>(fixes_layers() ? *view.first_state : *view.state);
+    if (selecting < end && chooses_by_score() && !shares_choices())
       ScoreChunks(block, selecting, end, n_scored, state, kernels, scratch);
-    }
 
     scratch.entries.clear();
     scratch.counts.assign(static_cast<std::size_t>(n_chunks) + 1, 0);
@@ -329,8 +485,14 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, const AttentionK
       const int64_t offset = token_at(t).position % l;
       for (int64_t g = 0; g < group; ++g) {
         if (t >= selecting) {
-          ChooseChunks(token_at(t), phase, scratch.scores.data() + ((t - selecting) * group + g) * n_scored,
-                       scratch);
+          const int64_t head = block.kv_head * group + g;
+          if (shares_choices()) {
+            const int32_t* const choice = state.fixed.of(token_at(t).position, fixes_heads() ? 0 : head);
+            scratch.chosen.assign(choice + 1, choice + 1 + choice[0]);
+          } else {
+            ChooseChunks(token_at(t).position, phase, ChooserOf(block.layer, head),
+                         scratch.scores.data() + ((t - selecting) * group + g) * n_scored, scratch);
+          }
         } else {
           scratch.chosen.clear();
           for (int64_t chunk = 0; chunk <= own; ++chunk)
@@ -472,6 +634,22 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
       {"head", LongHeadsOptions::Grouping::kHead}, {"kv", LongHeadsOptions::Grouping::kKv}};
   reader.Choice("reps", groupings, o.reps);
   reader.Choice("select", groupings, o.select);
+  using O = LongHeadsOptions;
+  reader.Choice<O::Represent>(
+      "represent",
+      {{"paper", O::Represent::kPaper}, {"mean", O::Represent::kMean}, {"last", O::Represent::kLast}},
+      o.represent);
+  reader.Choice<O::Choose>("choose",
+                           {{"top", O::Choose::kTop},
+                            {"random", O::Choose::kRandom},
+                            {"random-keep", O::Choose::kRandomKeep},
+                            {"last-k", O::Choose::kLastK}},
+                           o.choose);
+  reader.OnOff("first", o.first);
+  reader.Choice<O::Fix>(
+      "fix",
+      {{"none", O::Fix::kNone}, {"head", O::Fix::kHead}, {"layer", O::Fix::kLayer}, {"both", O::Fix::kBoth}},
+      o.fix);
   if (const SpecOption* const compat = reader.Find("compat");
       compat != nullptr && !ReadCompat(compat->value, o.compat)) {
     reader.Fail(
@@ -524,6 +702,17 @@ std::vector<OptionInfo> Options() {
       {"select", "head|kv", "head", "",
        "every query head chooses for itself (faithful), or the heads of a KV head choose together by the sum "
        "of scores"},
+      {"represent", "paper|mean|last", "paper", "",
+       "what stands for a chunk: the paper's vector, the mean of its keys, or the last of them"},
+      {"choose", "top|random|random-keep|last-k", "top", "",
+       "how heads choose: the best scores, at random (all but their own chunk, or beside the first and "
+       "previous "
+       "too), or the worst scores"},
+      {"first", "on|off", "on", "", "whether the first chunk is always seen; off: it never is"},
+      {"fix", "none|head|layer|both", "none", "",
+       "one choice for all heads of a layer, by the sum of their scores; each head's choice of the first "
+       "layer in "
+       "all layers; or one for everything"},
       {"compat", "none|all|NAME+NAME", "none", "own-key, chunk-end, begin",
        "oddities of the published code: own-key (prefill past begin leaves out the query's own key), "
        "chunk-end (decode "

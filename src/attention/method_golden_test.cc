@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "attention/registry.h"
 #include "rope/frequencies.h"
@@ -21,6 +22,7 @@ struct Variant {
   std::string backend;
   PairLayout layout;
   LayerInputs inputs;
+  std::optional<LayerInputs> first_layer;
   std::shared_ptr<const Policy> policy;
   LayerSetup setup;
 
@@ -29,13 +31,25 @@ struct Variant {
         backend(kernels.name),
         layout(pair_layout),
         inputs(layout == PairLayout::kInterleaved ? Interleaved(g.inputs) : g.inputs),
+        first_layer(FirstLayer(g, layout)),
         policy(MakePolicy(g, layout)),
         setup{.policy = *policy,
               .kernels = *kernels.table,
               .shape = g.inputs.shape,
               .layout = layout,
               .base = g.base,
-              .max_tokens = g.inputs.n} {}
+              .max_tokens = g.inputs.n,
+              .layer = g.layer,
+              .first_layer = first_layer ? &*first_layer : nullptr} {}
+
+  // Where a method's later layers look at the first one's choices, the golden says what that one's inputs
+  // are.
+  static std::optional<LayerInputs> FirstLayer(const MethodGolden& golden, PairLayout layout) {
+    if (!golden.extra.contains("first_layer_seed")) return std::nullopt;
+    const LayerInputs inputs =
+        UniformInputs(golden.inputs.shape, golden.inputs.n, golden.extra["first_layer_seed"]);
+    return layout == PairLayout::kInterleaved ? Interleaved(inputs) : inputs;
+  }
 
   static std::shared_ptr<const Policy> MakePolicy(const MethodGolden& golden, PairLayout layout) {
     const HeadShape& shape = golden.inputs.shape;
@@ -223,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(Every, MethodGoldenTest, testing::ValuesIn(Names()), []
 
 TEST(MethodGoldens, ExistForEveryMethod) {
   for (const std::string& method : PolicyNames()) {
-    if (method == "auto" || method == "longheads") continue;  // tests/golden/longheads
+    if (method == "auto") continue;  // LongHeads by another name
     EXPECT_FALSE(MethodGoldenNames(method).empty()) << method;
   }
 }

@@ -37,6 +37,7 @@ struct KeyPlane {
 struct AttentionSequence {
   const KvSequence* kv = nullptr;
   const PolicyState* state = nullptr;
+  const PolicyState* first_state = nullptr;  // the same sequence's in the first layer
   const RotationTable* rotations = nullptr;
   float scale = 1;  // of logits: amplitude^2 / sqrt(head_dim)
 };

@@ -3,6 +3,17 @@
 #include <algorithm>
 
 namespace longheads {
+namespace {
+
+AttentionSequence ViewOf(const AttendingSequence& sequence) {
+  return {.kv = sequence.kv,
+          .state = sequence.state,
+          .first_state = sequence.first_state,
+          .rotations = sequence.rotations,
+          .scale = sequence.scale};
+}
+
+}  // namespace
 
 AttentionRunner::AttentionRunner(const AttentionKernels& attention, const VectorKernels& vector,
                                  const HeadShape& shape, ThreadPool& pool)
@@ -61,8 +72,7 @@ StepInput AttentionRunner::Step(Phase phase, const AttentionSequence& view, cons
 bool AttentionRunner::Prefill(const Policy& policy, const AttendingSequence& sequence,
                               const AttentionRows& rows, int64_t n, const CancelToken* cancel) {
   const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
-  const AttentionSequence view{
-      .kv = sequence.kv, .state = sequence.state, .rotations = sequence.rotations, .scale = sequence.scale};
+  const AttentionSequence view = ViewOf(sequence);
   const int64_t step = std::min(n, policy.StepTokens());
   for (int64_t begin = 0; begin < n; begin += step) {
     const int64_t n_here = std::min(step, n - begin);
@@ -136,10 +146,7 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
   views_.clear();
   for (int64_t i = 0; i < n; ++i) {
     const AttendingSequence& sequence = sequences[static_cast<std::size_t>(i)];
-    views_.push_back({.kv = sequence.kv,
-                      .state = sequence.state,
-                      .rotations = sequence.rotations,
-                      .scale = sequence.scale});
+    views_.push_back(ViewOf(sequence));
     const int64_t position = sequence.kv->size();
     for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
       const int64_t at = i * kv_floats + head * d;

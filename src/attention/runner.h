@@ -20,6 +20,7 @@ namespace longheads {
 struct AttendingSequence {
   KvSequence* kv = nullptr;
   PolicyState* state = nullptr;
+  const PolicyState* first_state = nullptr;  // of the first layer
   const RotationTable* rotations = nullptr;
   float scale = 1;  // of logits
 };

@@ -142,6 +142,7 @@ AttendingSequence Transformer::Attending(SequenceState& sequence, int64_t layer)
   const std::size_t at = static_cast<std::size_t>(layer);
   return {.kv = &sequence.kv,
           .state = sequence.policies[at].get(),
+          .first_state = sequence.policies[0].get(),
           .rotations = rotations_[at].get(),
           .scale = scales_[at]};
 }

@@ -38,7 +38,7 @@ RotationTable Rotations(const LayerSetup& setup) {
 }  // namespace
 
 OneLayer::OneLayer(const LayerSetup& setup)
-    : kv_(KvPool::Create({.n_layers = 1,
+    : kv_(KvPool::Create({.n_layers = setup.layer + 1,
                           .n_kv_heads = setup.shape.n_kv_heads,
                           .head_dim = setup.shape.head_dim,
                           .type = setup.kv})),
@@ -51,8 +51,15 @@ OneLayer::OneLayer(const LayerSetup& setup)
                   .shape = setup.shape,
                   .rotations = Rotations(setup),
                   .scale = 1 / std::sqrt(static_cast<float>(setup.shape.head_dim)),
+                  .layer = setup.layer,
+                  .first_inputs = setup.first_layer,
                   .pool = std::move(pool),
                   .runner = std::move(runner)});
+  if (setup.first_layer == nullptr) return;
+  LayerSetup first = setup;
+  first.layer = 0;
+  first.first_layer = nullptr;
+  first_ = std::make_unique<OneLayer>(first);
 }
 
 OneLayer::OneLayer(std::shared_ptr<Environment> environment, KvSequence kv,
@@ -61,6 +68,7 @@ OneLayer::OneLayer(std::shared_ptr<Environment> environment, KvSequence kv,
 
 OneLayer OneLayer::Fork() const {
   OneLayer fork(environment_, kv_.Fork(), state_->Fork());
+  if (first_) fork.first_ = std::make_unique<OneLayer>(first_->Fork());
   fork.out_ = out_;
   fork.seen_ = seen_;
   fork.mutation = mutation;
@@ -69,6 +77,7 @@ OneLayer OneLayer::Fork() const {
 
 void OneLayer::Truncate(int64_t m) {
   const HeadShape& shape = environment_->shape;
+  if (first_) first_->Truncate(m);
   state_->Truncate(m);
   kv_.Truncate(m);
   out_.resize(static_cast<std::size_t>(m * shape.n_heads * shape.head_dim));
@@ -76,8 +85,11 @@ void OneLayer::Truncate(int64_t m) {
 }
 
 AttendingSequence OneLayer::Attending() {
-  return {
-      .kv = &kv_, .state = state_.get(), .rotations = &environment_->rotations, .scale = environment_->scale};
+  return {.kv = &kv_,
+          .state = state_.get(),
+          .first_state = first_ ? first_->state_.get() : state_.get(),
+          .rotations = &environment_->rotations,
+          .scale = environment_->scale};
 }
 
 void OneLayer::Reserve(int64_t n) {
@@ -112,6 +124,7 @@ void OneLayer::Remember(const QueryBlock& block, int32_t sequence, const Plan& p
 
 void OneLayer::Prefill(const LayerInputs& inputs, int64_t n, int64_t query_block) {
   Environment& e = *environment_;
+  if (first_) first_->Prefill(*e.first_inputs, n, query_block);
   const int64_t first = size();
   const int64_t d = e.shape.head_dim;
   const int64_t q_floats = e.shape.n_heads * d;
@@ -126,7 +139,7 @@ void OneLayer::Prefill(const LayerInputs& inputs, int64_t n, int64_t query_block
     Remember(block, 0, plan);
   };
   e.runner->Prefill(e.policy, Attending(),
-                    {.layer = 0,
+                    {.layer = e.layer,
                      .q = inputs.q.data() + first * q_floats,
                      .k = k.data(),
                      .v = inputs.v.data() + first * kv_floats,
@@ -150,6 +163,7 @@ void OneLayer::DecodeTogether(std::span<OneLayer* const> sequences,
   std::vector<float> q, k, v;
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     OneLayer& layer = *sequences[s];
+    if (layer.first_) layer.first_->Decode(*e.first_inputs);
     const auto append = [&](const std::vector<float>& from, int64_t floats, std::vector<float>& to) {
       to.insert(to.end(), from.begin() + layer.size() * floats, from.begin() + (layer.size() + 1) * floats);
     };
@@ -169,7 +183,7 @@ void OneLayer::DecodeTogether(std::span<OneLayer* const> sequences,
     }
   };
   e.runner->Decode(e.policy, attending,
-                   {.layer = 0, .q = q.data(), .k = k.data(), .v = v.data(), .out = out.data()});
+                   {.layer = e.layer, .q = q.data(), .k = k.data(), .v = v.data(), .out = out.data()});
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     OneLayer& layer = *sequences[s];
     std::copy_n(out.begin() + static_cast<int64_t>(s) * q_floats, q_floats,

@@ -35,6 +35,8 @@ struct LayerSetup {
   int64_t max_tokens = 0;
   KvType kv = KvType::kF32;
   int n_threads = 1;
+  int64_t layer = 0;                         // which one of the model it is
+  const LayerInputs* first_layer = nullptr;  // of layer 0, where another layer's policy looks there
 };
 
 // What a query row saw.
@@ -77,6 +79,8 @@ class OneLayer {
     HeadShape shape;
     RotationTable rotations;
     float scale;
+    int64_t layer;
+    const LayerInputs* first_inputs;
     std::unique_ptr<ThreadPool> pool;
     std::unique_ptr<AttentionRunner> runner;
   };
@@ -91,6 +95,7 @@ class OneLayer {
   std::shared_ptr<Environment> environment_;
   KvSequence kv_;
   std::unique_ptr<PolicyState> state_;
+  std::unique_ptr<OneLayer> first_;  // layer 0, which goes ahead by the same steps
   std::vector<float> out_;
   std::vector<SeenRow> seen_;  // [size, n_heads]
 };

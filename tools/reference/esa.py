@@ -1,10 +1,10 @@
 """ESA written down naively: float64, one chunk at a time, an explicit position for every key.
 
-Tokens are processed in chunks. Of what precedes a chunk, the last n_local tokens stay local; of the others the
-first n_init are always seen and the middle M competes: k tokens of it are seen, the same for all heads and all
-queries of the chunk. Local keys and the chunk itself, causally, are at their true distance; everything else is
-at the constant distance w = n_local. This is the reference that the engine is compared with; it knows nothing
-of planes, rings or merging. There is no official code.
+Tokens are processed in chunks. Of what precedes a chunk, the last n_local tokens stay local; of the others
+the first n_init are always seen and the middle M competes: k tokens of it are seen, the same for all heads
+and all queries of the chunk. Local keys and the chunk itself, causally, are at their true distance;
+everything else is at the constant distance w = n_local. This is the reference that the engine is compared
+with; it knows nothing of planes, rings or merging. There is no official code.
 
 The importance of m in M for a query c is f(m; c), the sum over the query heads of q.k (no scale), with the
 query rotated by w and the key unrotated: the pair as far attention sees it. Then
@@ -109,11 +109,11 @@ def ranking(s, s_smooth):
 
 
 def gap_of(f, s, s_smooth, order, count):
-    """How far from another choice the one of order[:count] is, relative to the largest |f|; 0 where an exact tie
-    of the inputs decides.
+    """How far from another choice the one of order[:count] is, relative to the largest |f|; 0 where an
+    exact tie of the inputs decides.
 
-    Pooling makes groups of equal s', and the best key of each query has s = 0 exactly, in any precision. Where
-    the choice is made inside such a group, the group must keep its members, and s decides inside it.
+    Pooling makes groups of equal s', and the best key of each query has s = 0 exactly, in any precision.
+    Where the choice is made inside such a group, the group must keep its members, and s decides inside it.
     """
     largest = np.abs(f).max()
     if largest == 0:

@@ -1,15 +1,16 @@
-"""The compression of ESA's scores in closed form: projections W_q and W_k of r rows for which (W_q q).(W_k k) is
-as near to q.k as any of that rank can be, over all pairs of a calibration text's queries and keys.
+"""The compression of ESA's scores in closed form: projections W_q and W_k of r rows for which
+(W_q q).(W_k k) is as near to q.k as any of that rank can be, over all pairs of a calibration text's queries
+and keys.
 
     sum over (q, k) of (q.k - (W_q q).(W_k k))^2  =  | Sq^(1/2) (1 - W_q^T W_k) Sk^(1/2) |^2 (Frobenius)
 
-with the second moments Sq = sum q q^T and Sk = sum k k^T, so the best product is the truncated singular value
-decomposition Sq^(1/2) Sk^(1/2) = U S V^T in the middle: W_q = S_r^(1/2) U_r^T Sq^(-1/2), W_k = S_r^(1/2) V_r^T
-Sk^(-1/2). Directions in which there are no data have inverse 0. Only W_q^T W_k is determined: rows may change
-their signs together, and mix where singular values are equal.
+with the second moments Sq = sum q q^T and Sk = sum k k^T, so the best product is the truncated singular
+value decomposition Sq^(1/2) Sk^(1/2) = U S V^T in the middle: W_q = S_r^(1/2) U_r^T Sq^(-1/2), W_k =
+S_r^(1/2) V_r^T Sk^(-1/2). Directions in which there are no data have inverse 0. Only W_q^T W_k is
+determined: rows may change their signs together, and mix where singular values are equal.
 
-q is what esa.py compresses: of each KV head the sum of the queries that share it, rotated by w; k is unrotated.
-The projections belong to one order of the dimensions (here half-split).
+q is what esa.py compresses: of each KV head the sum of the queries that share it, rotated by w; k is
+unrotated. The projections belong to one order of the dimensions (here half-split).
 """
 
 import numpy as np

@@ -5,11 +5,11 @@ its own block, causally, the earlier blocks of its window, and top_k of the bloc
 cached ones), those whose landmark keys meet it best. This is the reference that the engine is compared with;
 it knows nothing of planes, parts or merging.
 
-Positions. Queries and the keys of the window are where they are. The F tokens of cached blocks shrink to k + 1
-slots of one block each, which end where the window begins: with prefix = F - (k + 1) block, slot s begins at
-prefix + s block. A retrieved block of rank r among the k (ascending) takes slot r if it is not among the last
-k cached blocks, otherwise slot r + 1. While they compete, the landmarks of the last k cached blocks are at
-their true positions, and those of all older blocks share slot 0.
+Positions. Queries and the keys of the window are where they are. The F tokens of cached blocks shrink to
+k + 1 slots of one block each, which end where the window begins: with prefix = F - (k + 1) block, slot s
+begins at prefix + s block. A retrieved block of rank r among the k (ascending) takes slot r if it is not
+among the last k cached blocks, otherwise slot r + 1. While they compete, the landmarks of the last k cached
+blocks are at their true positions, and those of all older blocks share slot 0.
 
 Weights. The own block's tokens and the landmarks of all visible other blocks share one softmax, group 0; the
 ordinary tokens of each other block have one of their own, times the probability of their landmark in group 0.
@@ -20,8 +20,8 @@ What the sources leave open or tell in two ways is settled thus:
   for the k + 1 slots in the trained window. `calls` holds the lengths of the prefill's calls, by default one.
   A window that begins inside a block ends with it at the latest (the published code fails there when it would
   not); the open block's earlier tokens belong to it. A decoded token is a window.
-- Every query head of every token retrieves for itself. (With the cache offloaded, the published code retrieves
-  once for a window.) k = min(top_k, cached blocks).
+- Every query head of every token retrieves for itself. (With the cache offloaded, the published code
+  retrieves once for a window.) k = min(top_k, cached blocks).
 - Grouped queries, which the published code lacks: every query head with its key/value head.
 - Any number of landmarks may be visible. (The published code is wrong from 64 on.)
 - Equal scores: the lower block first.
@@ -116,7 +116,7 @@ def own_tokens(i, options):
 
 
 def weights(logits_own, logits_blocks):
-    """Of the own tokens, and for each block of its tokens, landmark last. logits_blocks: arrays of one block."""
+    """Of the own tokens, and of each block's tokens, the landmark last. logits_blocks: [blocks, block]."""
     group_zero = np.concatenate([logits_own, [logits[-1] for logits in logits_blocks]])
     probabilities = softmax(group_zero)
     blocks = [
@@ -127,9 +127,9 @@ def weights(logits_own, logits_blocks):
 
 
 def landmark(q, k, v, options, landmarks, n_prefill=None, calls=None):
-    """Landmark attention of one layer. q: [n, H, d]; k, v: [n, H_kv, d], unrotated. landmarks: the positions of
-    the landmark tokens, which must be the last of every block. The first n_prefill tokens (default: all) are
-    prefilled in calls of the given lengths, the others decoded."""
+    """Landmark attention of one layer. q: [n, H, d]; k, v: [n, H_kv, d], unrotated. landmarks: the
+    positions of the landmark tokens, which must be the last of every block. The first n_prefill tokens
+    (default: all) are prefilled in calls of the given lengths, the others decoded."""
     q, k, v = (np.asarray(x, dtype=np.float64) for x in (q, k, v))
     n, n_heads, head_dim = q.shape
     group, block = n_heads // k.shape[1], options.block

@@ -4,8 +4,8 @@ This is the reference that the engine is compared with. It follows the definitio
 value space; forced first, previous and current chunk; remapped slots) and nothing else: no blocks, no key
 planes, no merging.
 
-The ablations of the paper's Table 4 are options. The paper names them and defines few of them, so this is what
-they mean here:
+The ablations of the paper's Table 4 are options. The paper names them and defines few of them, so this is
+what they mean here:
 - represent: what stands for a chunk. `paper` as above; `mean`, the mean of its chunk-locally rotated keys;
   `last`, the last of them. (Neither of the two is the paper's; both are what one would try first.)
 - choose: how the free slots are filled. `top`, the largest scores; `last-k`, the smallest; `random-keep`, at
@@ -151,9 +151,10 @@ def draw(candidates, count, seed, layer, chooser, token):
     """`count` of the candidates (ascending), each subset equally likely, all of them if there are no more.
 
     The state starts at `seed`; for x = layer, chooser, token in turn, state = finalise(state + (x + 1) *
-    0x9E3779B97F4A7C15); then state, state + GAMMA, ... make the numbers finalise(state + t * GAMMA), t = 1, 2,
-    ..., of SplitMix64, all modulo 2^64. Floyd's sampling takes one number r for each place: for top = m - count,
-    ..., m - 1 (m candidates) the candidate of index r mod (top + 1), or of index top if that one is taken.
+    0x9E3779B97F4A7C15). From there finalise(state + t * 0x9E3779B97F4A7C15), t = 1, 2, ..., are SplitMix64's
+    numbers, all modulo 2^64. Floyd's sampling takes one number r for each place: for
+    top = m - count, ..., m - 1 (m candidates) the candidate of index r mod (top + 1), or of index top if that
+    one is taken.
     """
     gamma = 0x9E3779B97F4A7C15
     state = seed
@@ -228,9 +229,8 @@ def chosen_free(i, head, decoding, options, group, layer, q, reps):
 
 def longheads(q, k, v, options, n_prefill=None, layer=0, first_layer=None):
     """LongHeads attention of one layer. q: [n, H, d]; k, v: [n, H_kv, d], unrotated. The first n_prefill
-    tokens
-    (default: all) are prefilled, the others decoded; only `compat` can tell the phases apart. first_layer: the
-    (q, k, v) of layer 0, which fix=layer and fix=both need in the others."""
+    tokens (default: all) are prefilled, the others decoded; only `compat` can tell the phases apart.
+    first_layer: the (q, k, v) of layer 0, which fix=layer and fix=both need in the others."""
     q, k, v = (np.asarray(x, dtype=np.float64) for x in (q, k, v))
     n, n_heads, head_dim = q.shape
     group = n_heads // k.shape[1]

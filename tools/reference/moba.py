@@ -53,7 +53,8 @@ def best(scores, count):
 
 
 def chosen_blocks(q_rotated, k_rotated, i, options):
-    """The blocks that query i sees, ascending, and the gap of the choice. k_rotated: [n, d] of its KV head."""
+    """The blocks that query i sees, ascending, and the gap of the choice. k_rotated: [n, d] of its KV
+    head."""
     own = i // options.chunk
     scores = {
         block: gate(q_rotated, k_rotated[block * options.chunk : (block + 1) * options.chunk])
@@ -70,8 +71,8 @@ def tokens_of(blocks, i, options):
 
 
 def moba(q, k, v, options, n_prefill):
-    """MoBA attention of one layer. q: [n, H, d]; k, v: [n, H_kv, d], unrotated. The first n_prefill tokens are
-    prefilled, the others decoded."""
+    """MoBA attention of one layer. q: [n, H, d]; k, v: [n, H_kv, d], unrotated. The first n_prefill tokens
+    are prefilled, the others decoded."""
     q, k, v = (np.asarray(x, dtype=np.float64) for x in (q, k, v))
     n, n_heads, head_dim = q.shape
     group = n_heads // k.shape[1]

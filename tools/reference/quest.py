@@ -85,8 +85,8 @@ def tokens_of(pages, i, options):
 
 
 def quest(q, k, v, options, n_prefill, layer=None):
-    """Quest attention of one layer. q: [n, H, d]; k, v: [n, H_kv, d], unrotated. The first n_prefill tokens are
-    prefilled, the others decoded. layer: 0-based; by default the first that is not dense."""
+    """Quest attention of one layer. q: [n, H, d]; k, v: [n, H_kv, d], unrotated. The first n_prefill tokens
+    are prefilled, the others decoded. layer: 0-based; by default the first that is not dense."""
     q, k, v = (np.asarray(x, dtype=np.float64) for x in (q, k, v))
     n, n_heads, head_dim = q.shape
     group = n_heads // k.shape[1]

@@ -7,19 +7,11 @@ import pytest
 
 import esa as twin
 from cases_part2 import ESA, projections_of
-from choices import (
-    GOLDEN,
-    assert_float32_chooses_alike,
-    case_named,
-    full_attention,
-    output_of,
-    random_inputs,
-    repeat_heads,
-    sets_of,
-    unnoticed,
-)
+from checks import GOLDEN, assert_outputs_follow_from_pairs, random_inputs, unnoticed
+from choices import assert_float32_chooses_alike, case_named, repeat_heads, sets_of
 from common import frequencies, rotate
 from esa import Options, esa
+from full import full
 from golden import differs_from_golden
 
 SMALL = Options(n_init=3, k=8, n_local=10, chunk=4, eps=1)
@@ -52,13 +44,13 @@ def test_tokens_are_left_behind_by_whole_chunks_and_the_first_become_the_initial
 def test_equals_full_attention_up_to_the_row_that_the_definition_says(n_local, chunk):
     q, k, v = random_inputs(40, heads=6, kv_heads=2)
     options = replace(SMALL, n_local=n_local, chunk=chunk)
-    full = full_attention(q, k, v)
+    dense = full(q, k, v).out
     first_other = chunk * (n_local // chunk + 1)
     result = esa(q, k, v, options)
-    np.testing.assert_allclose(result.out[:first_other], full[:first_other], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(result.out[:first_other], dense[:first_other], rtol=1e-12, atol=1e-12)
     assert (0, n_local) in result.rows[first_other][0].keys and first_other > n_local
     result = esa(q, k, v, options, n_prefill=0)
-    np.testing.assert_allclose(result.out[: n_local + 1], full[: n_local + 1], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(result.out[: n_local + 1], dense[: n_local + 1], rtol=1e-12, atol=1e-12)
     assert result.rows[n_local + 1][0].keys[:2] == [(0, n_local), (1, n_local)]
 
 
@@ -68,7 +60,7 @@ def test_every_part_is_at_its_distance():
     for i, rows in enumerate(result.rows):
         begin = i - i % 4 if i < 44 else i
         left_behind = max(0, begin - 10)
-        for head, row in enumerate(rows):
+        for row in rows:
             distance = dict(row.keys)
             local = [j for j in distance if j >= left_behind]
             assert local == list(range(left_behind, i + 1))
@@ -77,8 +69,7 @@ def test_every_part_is_at_its_distance():
             assert all(distance[j] == 10 for j in far)
             assert far[:3] == list(range(min(3, left_behind)))
             assert len(far) == min(left_behind, 3 + 8)
-            expected = output_of(row.keys, q[i, head], k[:, head // 3], v[:, head // 3])
-            np.testing.assert_allclose(result.out[i, head], expected, rtol=1e-10, atol=1e-10)
+    assert_outputs_follow_from_pairs(result, q, k, v)
 
 
 def test_k_that_covers_the_middle_sees_everything():
@@ -238,7 +229,7 @@ def test_unclipped_proximity_is_noticed(monkeypatch):
         "smoothed",
         lambda s, eps: np.max([np.roll(s, shift) for shift in range(-eps, eps + 1)], axis=0),
     )
-    assert not unnoticed(ESA, POOLED)
+    assert not unnoticed(ESA, *POOLED)
 
 
 def test_proximity_that_reaches_the_initial_and_local_tokens_is_noticed(monkeypatch):
@@ -275,17 +266,17 @@ def test_proximity_that_reaches_the_initial_and_local_tokens_is_noticed(monkeypa
 
 def test_missing_proximity_is_noticed(monkeypatch):
     monkeypatch.setattr(twin, "smoothed", lambda s, eps: s)
-    assert not unnoticed(ESA, POOLED)
+    assert not unnoticed(ESA, *POOLED)
 
 
 def test_scores_that_are_not_relative_are_noticed(monkeypatch):
     monkeypatch.setattr(twin, "relative_scores", lambda f: f.max(axis=0))
-    assert not unnoticed(ESA, MUTATED)
+    assert not unnoticed(ESA, *MUTATED)
 
 
 def test_a_mean_over_the_chunk_is_noticed(monkeypatch):
     monkeypatch.setattr(twin, "relative_scores", lambda f: f.mean(axis=0))
-    assert not unnoticed(ESA, MUTATED)
+    assert not unnoticed(ESA, *MUTATED)
 
 
 def test_unrotated_queries_in_the_score_are_noticed(monkeypatch):
@@ -296,7 +287,7 @@ def test_unrotated_queries_in_the_score_are_noticed(monkeypatch):
         return original(rotate(q_far, -options.n_local, theta), k, options, projections)
 
     monkeypatch.setattr(twin, "importance", unrotated)
-    assert not unnoticed(ESA, MUTATED)
+    assert not unnoticed(ESA, *MUTATED)
 
 
 def test_a_far_distance_off_by_one_is_noticed(monkeypatch):
@@ -307,7 +298,7 @@ def test_a_far_distance_off_by_one_is_noticed(monkeypatch):
         return {j: position + (j < middle_end) for j, position in table.items()}
 
     monkeypatch.setattr(twin, "positions_of", nearer)
-    assert not unnoticed(ESA, MUTATED)
+    assert not unnoticed(ESA, *MUTATED)
 
 
 def test_a_local_part_that_slides_inside_the_chunk_is_noticed(monkeypatch):
@@ -318,7 +309,7 @@ def test_a_local_part_that_slides_inside_the_chunk_is_noticed(monkeypatch):
         return {j: p for j, p in table.items() if j < middle_end or i - j <= options.n_local}
 
     monkeypatch.setattr(twin, "positions_of", sliding)
-    assert not unnoticed(ESA, MUTATED)
+    assert not unnoticed(ESA, *MUTATED)
 
 
 def test_a_middle_that_begins_one_token_late_is_noticed(monkeypatch):
@@ -330,21 +321,21 @@ def test_a_middle_that_begins_one_token_late_is_noticed(monkeypatch):
             max(0, begin - options.n_local - 1),
         ),
     )
-    assert not unnoticed(ESA, MUTATED)
+    assert not unnoticed(ESA, *MUTATED)
 
 
 def test_ties_by_index_alone_are_noticed(monkeypatch):
     monkeypatch.setattr(
         twin, "ranking", lambda s, s_smooth: sorted(range(len(s)), key=lambda m: (-s_smooth[m], m))
     )
-    assert not unnoticed(ESA, POOLED)
+    assert not unnoticed(ESA, *POOLED)
 
 
 def test_ties_by_the_higher_index_are_noticed(monkeypatch):
     monkeypatch.setattr(
         twin, "ranking", lambda s, s_smooth: sorted(range(len(s)), key=lambda m: (-s_smooth[m], -s[m], -m))
     )
-    assert not unnoticed(ESA, ["esa-tie-zero-keys", "esa-tie-repeated-keys", "esa-fewer-than-best"])
+    assert not unnoticed(ESA, "esa-tie-zero-keys", "esa-tie-repeated-keys", "esa-fewer-than-best")
 
 
 def test_swapped_projections_are_noticed():

@@ -1,9 +1,15 @@
-"""The closed-form compression of ESA against sums over all pairs, alternating least squares and perturbations."""
+"""The closed-form compression of ESA against sums over all pairs, alternating least squares and
+perturbations."""
+
+import json
+import pathlib
 
 import numpy as np
+import pytest
 
 import esa_fit
-from choices import random_inputs
+import esa_fit_goldens
+from checks import random_inputs
 from common import frequencies, rotate
 from esa import Options, esa
 from esa_fit import fit, roots, second_moment, squared_error, vectors
@@ -124,3 +130,16 @@ def test_swapping_or_transposing_a_factor_is_noticed():
     half = np.sqrt(s[:3])[:, None]
     wrong = half * (u[:, :3].T @ original(sq)[0]), half * (vt[:3] @ original(sk)[0])
     assert squared_error(*wrong, sq, sk) > 1.01 * least
+
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/esa-fit"
+
+
+@pytest.mark.parametrize("case", esa_fit_goldens.CASES, ids=lambda case: case["name"])
+def test_fit_reproduces_its_goldens(case):
+    arrays, entry = esa_fit_goldens.arrays_of(case)
+    stored = {x["name"]: x for x in json.loads((GOLDEN / "manifest.json").read_text())["cases"]}
+    assert entry == stored[case["name"]] and entry["gap"] > 1e-2
+    for name, array in arrays.items():
+        loaded = np.load(GOLDEN / f"{case['name']}.{name}.npy")
+        np.testing.assert_allclose(array, loaded, rtol=1e-5, atol=1e-6 * np.abs(loaded).max())

@@ -7,17 +7,10 @@ import pytest
 
 import landmark as twin
 from cases_part2 import LANDMARK
-from choices import (
-    GOLDEN,
-    assert_float32_chooses_alike,
-    case_named,
-    full_attention,
-    random_inputs,
-    repeat_heads,
-    sets_of,
-    unnoticed,
-)
+from checks import GOLDEN, random_inputs, unnoticed
+from choices import assert_float32_chooses_alike, case_named, repeat_heads, sets_of
 from common import frequencies, rotate, softmax
+from full import full
 from golden import differs_from_golden
 from landmark import Options, landmark
 
@@ -115,8 +108,8 @@ def test_outputs_follow_from_the_pairs():
 
 def test_the_first_block_is_full_attention_but_for_its_landmark():
     inputs = random_inputs(12)
-    result, full = run(inputs), full_attention(*inputs)
-    np.testing.assert_allclose(result.out[:3], full[:3], rtol=1e-12, atol=1e-12)
+    result, dense = run(inputs), full(*inputs).out
+    np.testing.assert_allclose(result.out[:3], dense[:3], rtol=1e-12, atol=1e-12)
     assert result.rows[3][0].keys == [(0, 3), (1, 2), (2, 1)]
 
 
@@ -236,7 +229,7 @@ MUTATED = ["landmark-mha", "landmark-decode-alone"]
 
 def test_a_slot_off_by_one_is_noticed(monkeypatch):
     monkeypatch.setattr(twin, "slots_of", lambda chosen, n_cached, k: [rank for rank in range(len(chosen))])
-    assert not unnoticed(LANDMARK, MUTATED)
+    assert not unnoticed(LANDMARK, *MUTATED)
 
 
 def test_true_places_for_the_last_blocks_are_noticed(monkeypatch):
@@ -247,17 +240,17 @@ def test_true_places_for_the_last_blocks_are_noticed(monkeypatch):
             rank if b < n_cached - k else b - (n_cached - k) + 1 for rank, b in enumerate(chosen)
         ],
     )
-    assert not unnoticed(LANDMARK, MUTATED)
+    assert not unnoticed(LANDMARK, *MUTATED)
 
 
 def test_scoring_at_true_positions_is_noticed(monkeypatch):
     monkeypatch.setattr(twin, "competing_slot", lambda block, n_cached, k: block - (n_cached - k) + 1)
-    assert not unnoticed(LANDMARK, MUTATED)
+    assert not unnoticed(LANDMARK, *MUTATED)
 
 
 def test_scoring_all_in_slot_zero_is_noticed(monkeypatch):
     monkeypatch.setattr(twin, "competing_slot", lambda block, n_cached, k: 0)
-    assert not unnoticed(LANDMARK, MUTATED)
+    assert not unnoticed(LANDMARK, *MUTATED)
 
 
 def test_a_missing_group_zero_is_noticed(monkeypatch):
@@ -269,7 +262,7 @@ def test_a_missing_group_zero_is_noticed(monkeypatch):
         return parts[0], [np.append(part, 0.0) for part in parts[1:-1]]
 
     monkeypatch.setattr(twin, "weights", one_softmax)
-    assert not unnoticed(LANDMARK, MUTATED + ["landmark-tie-repeated"])
+    assert not unnoticed(LANDMARK, *MUTATED, "landmark-tie-repeated")
 
 
 def test_landmarks_with_a_value_are_noticed(monkeypatch):
@@ -281,12 +274,12 @@ def test_landmarks_with_a_value_are_noticed(monkeypatch):
         ]
 
     monkeypatch.setattr(twin, "weights", valued)
-    assert not unnoticed(LANDMARK, MUTATED)
+    assert not unnoticed(LANDMARK, *MUTATED)
 
 
 def test_an_own_landmark_that_is_seen_is_noticed(monkeypatch):
     monkeypatch.setattr(twin, "own_tokens", lambda i, options: list(range(i - i % options.block, i + 1)))
-    assert not unnoticed(LANDMARK, MUTATED)
+    assert not unnoticed(LANDMARK, *MUTATED)
 
 
 def test_a_window_of_another_length_is_noticed():
@@ -306,4 +299,4 @@ def test_choosing_among_ties_by_the_higher_block_is_noticed(monkeypatch):
         return sorted(scores, key=lambda block: (-scores[block], -block))[:count], np.inf
 
     monkeypatch.setattr(twin, "best", higher)
-    assert not unnoticed(LANDMARK, ["landmark-tie-repeated", "landmark-tie-zero-keys"])
+    assert not unnoticed(LANDMARK, "landmark-tie-repeated", "landmark-tie-zero-keys")

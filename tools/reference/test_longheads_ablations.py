@@ -1,5 +1,5 @@
-"""The ablations of the LongHeads twin (the paper's Table 4 and the representations) against what they mean, and
-against mutations that must not pass. test_longheads.py has the method itself."""
+"""The ablations of the LongHeads twin (the paper's Table 4 and the representations) against what they mean,
+and against mutations that must not pass. test_longheads.py has the method itself."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -9,16 +9,10 @@ import pytest
 
 import longheads as twin
 from cases_part2 import LONGHEADS
-from choices import (
-    GOLDEN,
-    assert_float32_chooses_alike,
-    case_named,
-    full_attention,
-    random_inputs,
-    sets_of,
-    unnoticed,
-)
+from checks import GOLDEN, random_inputs, unnoticed
+from choices import assert_float32_chooses_alike, case_named, sets_of
 from common import frequencies, rotate
+from full import full
 from golden import differs_from_golden
 from longheads import Options, draw, longheads
 
@@ -91,15 +85,15 @@ def test_random_keeps_the_own_chunk_alone():
 
 
 def test_random_keep_keeps_the_first_and_the_previous_too():
-    result = run(random_inputs(120), choose="random-keep")
-    for i in range(20, 120):
+    result = run(random_inputs(90), choose="random-keep")
+    for i in range(20, 90):
         for row in result.rows[i]:
             assert len(row.chunks) == 5 and {0, i // 4 - 1, i // 4} <= set(row.chunks)
-    assert len({tuple(row.chunks) for row in (rows[0] for rows in result.rows[116:])}) > 1
+    assert len({tuple(row.chunks) for row in (rows[0] for rows in result.rows[84:])}) > 1
 
 
 def test_random_choices_know_the_layer_the_head_and_the_token_and_not_the_text():
-    inputs, other = random_inputs(120), random_inputs(120, seed=9)
+    inputs, other = random_inputs(90), random_inputs(90, seed=9)
     for choose in RANDOM:
         chunks = chunks_of(run(inputs, choose=choose))
         assert chunks == chunks_of(run(other, choose=choose))
@@ -112,11 +106,11 @@ def test_random_choices_know_the_layer_the_head_and_the_token_and_not_the_text()
 
 
 def test_last_k_takes_the_lowest_scores():
-    inputs = random_inputs(80, heads=6, kv_heads=2)
+    inputs = random_inputs(60, heads=6, kv_heads=2)
     q, _, _ = inputs
     reps = twin.all_representations(*inputs, Options(**SMALL), frequencies(8, 10000.0))
     result = run(inputs, choose="last-k")
-    for i in range(20, 80):
+    for i in range(20, 60):
         for head, row in enumerate(result.rows[i]):
             c = i // 4
             lowest = sorted(range(1, c - 1), key=lambda x: q[i, head] @ reps[x, head])[:2]
@@ -137,10 +131,10 @@ def test_ties_of_the_lowest_go_to_the_lower_index_too():
 
 @pytest.mark.parametrize("choose", ["top", "last-k", "random", "random-keep"])
 def test_without_the_first_chunk_its_slot_goes_to_another(choose):
-    inputs = random_inputs(120)
+    inputs = random_inputs(90)
     result = run(inputs, choose=choose, first="off")
     np.testing.assert_array_equal(result.out[:20], run(inputs).out[:20])
-    for i in range(24, 120):
+    for i in range(24, 90):
         for row in result.rows[i]:
             assert 0 not in row.chunks and len(row.chunks) == 5 and row.chunks[-1] == i // 4
             assert choose == "random" or row.chunks[-2] == i // 4 - 1
@@ -153,14 +147,14 @@ def test_without_the_first_chunk_its_slot_goes_to_another(choose):
 def test_equals_full_attention_while_there_are_no_more_chunks_than_slots(choose, represent, fix):
     inputs = random_inputs(20, heads=4, kv_heads=2)
     result = run(inputs, choose=choose, represent=represent, fix=fix, begin=0)
-    np.testing.assert_allclose(result.out, full_attention(*inputs), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(result.out, full(*inputs).out, rtol=1e-12, atol=1e-12)
 
 
 def test_one_choice_for_all_heads_is_that_of_their_summed_scores():
-    inputs = q, _, _ = random_inputs(80, heads=6, kv_heads=2)
+    inputs = q, _, _ = random_inputs(60, heads=6, kv_heads=2)
     reps = twin.all_representations(*inputs, Options(**SMALL), frequencies(8, 10000.0))
     result = run(inputs, fix="head")
-    for i in range(20, 80):
+    for i in range(20, 60):
         scores = [sum(q[i, h] @ reps[c, h] for h in range(6)) for c in range(len(reps))]
         highest = sorted(range(1, i // 4 - 1), key=lambda c: -scores[c])[:2]
         for row in result.rows[i]:
@@ -169,8 +163,8 @@ def test_one_choice_for_all_heads_is_that_of_their_summed_scores():
 
 
 def test_a_later_layer_keeps_the_choice_of_the_first_and_its_own_keys_and_values():
-    inputs = random_inputs(80, heads=6, kv_heads=2)
-    first = random_inputs(80, heads=6, kv_heads=2, seed=9)
+    inputs = random_inputs(60, heads=6, kv_heads=2)
+    first = random_inputs(60, heads=6, kv_heads=2, seed=9)
     for fix, per_head in (("layer", "none"), ("both", "head")):
         result = run(inputs, layer=3, first_layer=first, fix=fix)
         assert chunks_of(result) == chunks_of(run(first, fix=per_head))
@@ -182,7 +176,7 @@ def test_a_later_layer_keeps_the_choice_of_the_first_and_its_own_keys_and_values
 
 
 def test_fixed_random_choices_are_those_of_layer_zero_or_chooser_zero():
-    inputs = random_inputs(80, heads=6, kv_heads=2)
+    inputs = random_inputs(60, heads=6, kv_heads=2)
     for choose in RANDOM:
         free = chunks_of(run(inputs, choose=choose))
         assert chunks_of(run(inputs, layer=3, choose=choose, fix="layer")) == free
@@ -209,7 +203,7 @@ def test_plain_representations_are_the_mean_and_the_last_of_the_rotated_keys():
 
 
 def test_all_kinds_of_representations_choose_differently():
-    inputs = random_inputs(80)
+    inputs = random_inputs(60)
     kinds = [chunks_of(run(inputs, represent=represent)) for represent in ("paper", "mean", "last")]
     assert kinds[0] != kinds[1] != kinds[2] != kinds[0]
 
@@ -280,7 +274,7 @@ def test_another_order_of_the_key_is_noticed(monkeypatch):
             candidates, count, seed, chooser + 1, layer, token
         ),
     )
-    assert not unnoticed(LONGHEADS, RANDOM_CASES)
+    assert not unnoticed(LONGHEADS, *RANDOM_CASES)
 
 
 def test_a_key_without_the_layer_is_noticed(monkeypatch):
@@ -290,7 +284,7 @@ def test_a_key_without_the_layer_is_noticed(monkeypatch):
         "draw",
         lambda candidates, count, seed, layer, *rest: original(candidates, count, seed, 0, *rest),
     )
-    assert unnoticed(LONGHEADS, RANDOM_CASES) == ["longheads-fix-layer-random"]
+    assert unnoticed(LONGHEADS, *RANDOM_CASES) == ["longheads-fix-layer-random"]
 
 
 def test_drawing_with_replacement_is_noticed(monkeypatch):
@@ -299,7 +293,7 @@ def test_drawing_with_replacement_is_noticed(monkeypatch):
         return sorted({candidates[x % len(candidates)] for x in one})
 
     monkeypatch.setattr(twin, "draw", replaced)
-    assert not unnoticed(LONGHEADS, RANDOM_CASES)
+    assert not unnoticed(LONGHEADS, *RANDOM_CASES)
 
 
 def test_a_first_chunk_that_may_be_chosen_is_noticed(monkeypatch):
@@ -311,7 +305,7 @@ def test_a_first_chunk_that_may_be_chosen_is_noticed(monkeypatch):
 
     monkeypatch.setattr(twin, "forced_and_free", with_first)
     names = [case.name for case in LONGHEADS if "first=off" in case.spec]
-    assert len(names) == 4 and not unnoticed(LONGHEADS, names)
+    assert len(names) == 4 and not unnoticed(LONGHEADS, *names)
 
 
 def test_a_slot_that_stays_empty_without_the_first_chunk_is_noticed(monkeypatch):
@@ -322,7 +316,7 @@ def test_a_slot_that_stays_empty_without_the_first_chunk_is_noticed(monkeypatch)
         lambda i, decoding, options: original(i, decoding, options) - (options.first == "off"),
     )
     names = [case.name for case in LONGHEADS if "first=off" in case.spec and "choose=random" not in case.spec]
-    assert not unnoticed(LONGHEADS, names)
+    assert not unnoticed(LONGHEADS, *names)
 
 
 def test_unrotated_keys_in_plain_representations_are_noticed(monkeypatch):
@@ -332,7 +326,7 @@ def test_unrotated_keys_in_plain_representations_are_noticed(monkeypatch):
         return original(q, k, v, options, 0 * theta)
 
     monkeypatch.setattr(twin, "all_representations", unrotated)
-    assert not unnoticed(LONGHEADS, ["longheads-mean", "longheads-last", "longheads-mean-kv"])
+    assert not unnoticed(LONGHEADS, "longheads-mean", "longheads-last", "longheads-mean-kv")
 
 
 def test_the_own_layers_choice_is_told_from_the_first_layers():
@@ -345,4 +339,4 @@ def test_the_higher_index_among_ties_is_noticed(monkeypatch):
     monkeypatch.setattr(
         twin, "best", lambda scores, count: (sorted(scores, key=lambda c: (-scores[c], -c))[:count], np.inf)
     )
-    assert not unnoticed(LONGHEADS, ["longheads-tie-last-k"])
+    assert not unnoticed(LONGHEADS, "longheads-tie-last-k")

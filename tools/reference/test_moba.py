@@ -7,17 +7,10 @@ import pytest
 
 import moba as twin
 from cases_part2 import MOBA
-from choices import (
-    GOLDEN,
-    assert_float32_chooses_alike,
-    case_named,
-    full_attention,
-    output_of,
-    random_inputs,
-    repeat_heads,
-    unnoticed,
-)
+from checks import GOLDEN, assert_outputs_follow_from_pairs, random_inputs, unnoticed
+from choices import assert_float32_chooses_alike, case_named, repeat_heads
 from common import frequencies, rotate
+from full import full
 from golden import differs_from_golden
 from moba import Options, moba
 
@@ -39,22 +32,22 @@ def test_a_block_scores_the_mean_of_its_logits():
 @pytest.mark.parametrize("heads,kv_heads,dim", [(2, 2, 8), (6, 2, 8), (4, 1, 12)])
 def test_equals_full_attention_while_top_k_covers_all_blocks(heads, kv_heads, dim):
     q, k, v = random_inputs(31, heads, kv_heads, dim)
-    full = full_attention(q, k, v)
+    dense = full(q, k, v).out
     covering = moba(q, k, v, replace(GATED, top_k=8), n_prefill=20)
-    np.testing.assert_allclose(covering.out, full, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(covering.out, dense, rtol=1e-12, atol=1e-12)
     result = moba(q, k, v, GATED, n_prefill=31)
-    np.testing.assert_allclose(result.out[:12], full[:12], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(result.out[:12], dense[:12], rtol=1e-12, atol=1e-12)
     assert all(len(row.keys) < i + 1 for i in range(12, 31) for row in result.rows[i])
 
 
 def test_decode_is_full_attention_or_gated_as_prefill():
     q, k, v = random_inputs(50)
-    full = full_attention(q, k, v)
+    dense = full(q, k, v).out
     prefill = moba(q, k, v, GATED, n_prefill=50)
     np.testing.assert_array_equal(moba(q, k, v, GATED, n_prefill=0).out, prefill.out)
     result = moba(q, k, v, replace(GATED, decode="full"), n_prefill=33)
     np.testing.assert_array_equal(result.out[:33], prefill.out[:33])
-    np.testing.assert_allclose(result.out[33:], full[33:], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(result.out[33:], dense[33:], rtol=1e-12, atol=1e-12)
 
 
 def test_the_own_block_is_always_seen_and_counts():
@@ -71,10 +64,9 @@ def test_distances_are_true_and_one_softmax_runs_over_all():
     q, k, v = random_inputs(50, heads=6, kv_heads=2)
     result = moba(q, k, v, GATED, n_prefill=50)
     for i, rows in enumerate(result.rows):
-        for head, row in enumerate(rows):
+        for row in rows:
             assert all(distance == i - j for j, distance in row.keys)
-            expected = output_of(row.keys, q[i, head], k[:, head // 3], v[:, head // 3])
-            np.testing.assert_allclose(result.out[i, head], expected, rtol=1e-10, atol=1e-10)
+    assert_outputs_follow_from_pairs(result, q, k, v)
 
 
 def test_a_row_depends_on_its_past_alone():
@@ -134,13 +126,13 @@ def test_an_own_block_that_must_compete_is_noticed(monkeypatch):
         return sorted(taken), gap
 
     monkeypatch.setattr(twin, "chosen_blocks", competing)
-    assert not unnoticed(MOBA, MUTATED)
+    assert not unnoticed(MOBA, *MUTATED)
 
 
 def test_an_own_block_that_does_not_count_is_noticed(monkeypatch):
     original = twin.best
     monkeypatch.setattr(twin, "best", lambda scores, count: original(scores, count + 1))
-    assert not unnoticed(MOBA, MUTATED + ["moba-own-block-alone"])
+    assert not unnoticed(MOBA, *MUTATED, "moba-own-block-alone")
 
 
 def test_means_of_unrotated_keys_are_noticed(monkeypatch):
@@ -151,7 +143,7 @@ def test_means_of_unrotated_keys_are_noticed(monkeypatch):
         return original(q_rotated, rotate(k_rotated, -np.arange(len(k_rotated)), theta), i, options)
 
     monkeypatch.setattr(twin, "chosen_blocks", unrotated)
-    assert not unnoticed(MOBA, MUTATED)
+    assert not unnoticed(MOBA, *MUTATED)
 
 
 def test_an_unrotated_query_is_noticed(monkeypatch):
@@ -162,12 +154,12 @@ def test_an_unrotated_query_is_noticed(monkeypatch):
         return original(rotate(q_rotated, -i, theta), k_rotated, i, options)
 
     monkeypatch.setattr(twin, "chosen_blocks", unrotated)
-    assert not unnoticed(MOBA, MUTATED)
+    assert not unnoticed(MOBA, *MUTATED)
 
 
 def test_the_best_product_in_place_of_the_mean_is_noticed(monkeypatch):
     monkeypatch.setattr(twin, "gate", lambda q, keys: float((keys @ q).max()))
-    assert not unnoticed(MOBA, MUTATED)
+    assert not unnoticed(MOBA, *MUTATED)
 
 
 def test_a_later_token_that_leaks_in_is_noticed(monkeypatch):
@@ -178,7 +170,7 @@ def test_a_later_token_that_leaks_in_is_noticed(monkeypatch):
             j for b in blocks for j in range(b * options.chunk, (b + 1) * options.chunk) if j <= max(i, 1)
         ],
     )
-    assert not unnoticed(MOBA, MUTATED)
+    assert not unnoticed(MOBA, *MUTATED)
 
 
 def test_choosing_among_ties_by_the_higher_block_is_noticed(monkeypatch):
@@ -186,7 +178,7 @@ def test_choosing_among_ties_by_the_higher_block_is_noticed(monkeypatch):
         return sorted(scores, key=lambda block: (-scores[block], -block))[:count], np.inf
 
     monkeypatch.setattr(twin, "best", higher)
-    assert not unnoticed(MOBA, ["moba-tie-zero-keys", "moba-tie-some-zero-keys"])
+    assert not unnoticed(MOBA, "moba-tie-zero-keys", "moba-tie-some-zero-keys")
 
 
 def test_the_phases_are_told_apart():

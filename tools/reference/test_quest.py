@@ -7,17 +7,10 @@ import pytest
 
 import quest as twin
 from cases_part2 import QUEST
-from choices import (
-    GOLDEN,
-    assert_float32_chooses_alike,
-    case_named,
-    full_attention,
-    output_of,
-    random_inputs,
-    repeat_heads,
-    unnoticed,
-)
+from checks import GOLDEN, assert_outputs_follow_from_pairs, random_inputs, unnoticed
+from choices import assert_float32_chooses_alike, case_named, repeat_heads
 from common import frequencies, rotate
+from full import full
 from golden import differs_from_golden
 from quest import Options, quest
 
@@ -47,20 +40,20 @@ def test_a_bound_takes_the_maximum_where_the_query_is_positive_and_the_minimum_w
 
 def test_prefill_and_the_first_layers_are_full_attention():
     q, k, v = random_inputs(40)
-    full = full_attention(q, k, v)
+    dense = full(q, k, v).out
     result = quest(q, k, v, KERNEL, n_prefill=30)
-    np.testing.assert_allclose(result.out[:30], full[:30], rtol=1e-12, atol=1e-12)
-    assert not np.allclose(result.out[30:], full[30:], rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(result.out[:30], dense[:30], rtol=1e-12, atol=1e-12)
+    assert not np.allclose(result.out[30:], dense[30:], rtol=1e-2, atol=1e-2)
     for layer in (0, 1):
-        np.testing.assert_allclose(quest(q, k, v, KERNEL, 5, layer).out, full, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(quest(q, k, v, KERNEL, 5, layer).out, dense, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("budget,n", [(12, 12), (15, 12), (16, 16), (40, 38)])
 def test_kernel_rule_equals_full_attention_while_all_pages_fit(budget, n):
     q, k, v = random_inputs(n + 1, heads=6, kv_heads=2)
     result = quest(q, k, v, Options(page=4, budget=budget), n_prefill=1)
-    full = full_attention(q, k, v)
-    np.testing.assert_allclose(result.out[:n], full[:n], rtol=1e-12, atol=1e-12)
+    dense = full(q, k, v).out
+    np.testing.assert_allclose(result.out[:n], dense[:n], rtol=1e-12, atol=1e-12)
     dropped = any(len(row.keys) <= n for row in result.rows[n])
     assert dropped == ((n + 1 + 3) // 4 > budget // 4)
 
@@ -123,11 +116,10 @@ def test_distances_are_true_and_pages_are_whole():
     for options in (KERNEL, EVALUATION):
         result = quest(q, k, v, options, n_prefill=7)
         for i, rows in enumerate(result.rows):
-            for head, row in enumerate(rows):
+            for row in rows:
                 whole = [j for page in pages_of(row, 4) for j in range(4 * page, 4 * page + 4) if j <= i]
                 assert row.keys == [(j, i - j) for j in whole]
-                expected = output_of(row.keys, q[i, head], k[:, head // 3], v[:, head // 3])
-                np.testing.assert_allclose(result.out[i, head], expected, rtol=1e-10, atol=1e-10)
+        assert_outputs_follow_from_pairs(result, q, k, v)
 
 
 def test_a_row_depends_on_its_past_alone_and_not_on_when_decoding_began():
@@ -181,7 +173,7 @@ def test_dropping_the_open_page_is_noticed(monkeypatch):
             np.inf,
         ),
     )
-    assert not unnoticed(QUEST, KERNEL_CASES + ["quest-tie-zero-keys"])
+    assert not unnoticed(QUEST, *KERNEL_CASES, "quest-tie-zero-keys")
 
 
 def test_an_open_page_that_must_compete_is_noticed(monkeypatch):
@@ -189,22 +181,22 @@ def test_an_open_page_that_must_compete_is_noticed(monkeypatch):
         return twin.best(bounds, min(options.budget // options.page, len(bounds)))
 
     monkeypatch.setattr(twin, "pages_by_kernel", competing)
-    assert not unnoticed(QUEST, KERNEL_CASES)
+    assert not unnoticed(QUEST, *KERNEL_CASES)
 
 
 def test_a_bound_of_the_minima_alone_is_noticed(monkeypatch):
     monkeypatch.setattr(twin, "bound", lambda q, keys: float((q * keys.min(axis=0)).sum()))
-    assert not unnoticed(QUEST, KERNEL_CASES + EVALUATION_CASES)
+    assert not unnoticed(QUEST, *KERNEL_CASES, *EVALUATION_CASES)
 
 
 def test_a_bound_of_the_maxima_alone_is_noticed(monkeypatch):
     monkeypatch.setattr(twin, "bound", lambda q, keys: float((q * keys.max(axis=0)).sum()))
-    assert not unnoticed(QUEST, KERNEL_CASES + EVALUATION_CASES)
+    assert not unnoticed(QUEST, *KERNEL_CASES, *EVALUATION_CASES)
 
 
 def test_the_best_product_in_place_of_the_bound_is_noticed(monkeypatch):
     monkeypatch.setattr(twin, "bound", lambda q, keys: float((keys @ q).max()))
-    assert not unnoticed(QUEST, KERNEL_CASES + EVALUATION_CASES)
+    assert not unnoticed(QUEST, *KERNEL_CASES, *EVALUATION_CASES)
 
 
 def test_unrotated_minima_are_noticed(monkeypatch):
@@ -215,7 +207,7 @@ def test_unrotated_minima_are_noticed(monkeypatch):
         return original(q_rotated, rotate(k_rotated, -np.arange(len(k_rotated)), theta), i, options)
 
     monkeypatch.setattr(twin, "chosen_pages", unrotated)
-    assert not unnoticed(QUEST, KERNEL_CASES + EVALUATION_CASES)
+    assert not unnoticed(QUEST, *KERNEL_CASES, *EVALUATION_CASES)
 
 
 def test_a_page_boundary_off_by_one_is_noticed(monkeypatch):
@@ -224,13 +216,13 @@ def test_a_page_boundary_off_by_one_is_noticed(monkeypatch):
         return sorted({j for begin in begins for j in range(begin, begin + options.page) if j <= i} | {i})
 
     monkeypatch.setattr(twin, "tokens_of", shifted)
-    assert not unnoticed(QUEST, KERNEL_CASES)
+    assert not unnoticed(QUEST, *KERNEL_CASES)
 
 
 def test_a_budget_that_does_not_count_the_open_page_is_noticed(monkeypatch):
     original = twin.best
     monkeypatch.setattr(twin, "best", lambda bounds, count: original(bounds, count + 1))
-    assert not unnoticed(QUEST, KERNEL_CASES + EVALUATION_CASES)
+    assert not unnoticed(QUEST, *KERNEL_CASES, *EVALUATION_CASES)
 
 
 def test_fewer_than_three_pages_are_noticed(monkeypatch):
@@ -241,7 +233,7 @@ def test_fewer_than_three_pages_are_noticed(monkeypatch):
             bounds, min(-(-min(i + 1, options.budget) // options.page), len(bounds))
         ),
     )
-    assert not unnoticed(QUEST, ["quest-evaluation-three-pages", "quest-evaluation"])
+    assert not unnoticed(QUEST, "quest-evaluation-three-pages", "quest-evaluation")
 
 
 def test_choosing_among_ties_by_the_higher_page_is_noticed(monkeypatch):
@@ -249,7 +241,7 @@ def test_choosing_among_ties_by_the_higher_page_is_noticed(monkeypatch):
         return sorted(bounds, key=lambda page: (-bounds[page], -page))[:count], np.inf
 
     monkeypatch.setattr(twin, "best", higher)
-    assert not unnoticed(QUEST, ["quest-tie-zero-keys", "quest-tie-some-zero-keys", "quest-evaluation-tie"])
+    assert not unnoticed(QUEST, "quest-tie-zero-keys", "quest-tie-some-zero-keys", "quest-evaluation-tie")
 
 
 def test_one_choice_for_all_heads_is_noticed(monkeypatch):
@@ -259,7 +251,7 @@ def test_one_choice_for_all_heads_is_noticed(monkeypatch):
     )
     for name in ("quest-gqa", "quest-mqa", "quest-evaluation"):
         first.clear()
-        assert not unnoticed(QUEST, [name])
+        assert not unnoticed(QUEST, name)
 
 
 def test_a_layer_that_ought_to_be_dense_is_noticed():
