@@ -36,12 +36,18 @@ struct Quest::Scratch : PolicyScratch {
   std::vector<float> page;            // of the store
   Buffer<float> workspace;
   TopK top_k;
-  std::vector<int32_t> chosen;  // pages of one head
+  std::vector<int32_t> chosen;     // pages of one head
+  std::vector<uint64_t> heads_of;  // [pages]: bit g where the group's g-th head chose it
+  struct Page {
+    uint64_t heads;
+    int32_t page;
+  };
+  std::vector<Page> pages;  // that some head chose
 };
 
 Quest::Quest(const QuestOptions& options, bool dense, const HeadShape& shape, int64_t trained_window)
     : options_(options), dense_(dense), shape_(shape), trained_window_(trained_window) {
-  LH_CHECK(options.page > 0 && options.budget >= options.page);
+  LH_CHECK(options.page > 0 && options.budget >= options.page && shape.group() <= 64);
 }
 
 std::unique_ptr<PolicyState> Quest::NewState() const {
@@ -81,7 +87,8 @@ void Quest::BuildPlan(const QueryBlock& block, Phase phase, const AttentionKerne
   }
 }
 
-// One segment a head, which lists its keys: hundreds of pages of 16 keys would be as many small products.
+// One segment for each set of heads that share pages, with a list of their keys: hundreds of pages of 16 keys
+// would be as many small products, and what heads share is read once.
 void Quest::PlanChosen(const QueryBlock& block, int64_t t, const AttentionKernels& kernels, Scratch& scratch,
                        Plan& plan) const {
   const int64_t d = shape_.head_dim;
@@ -120,23 +127,41 @@ void Quest::PlanChosen(const QueryBlock& block, int64_t t, const AttentionKernel
   }
 
   const int64_t n_chosen = PagesToSee(n_tokens) - (open_competes ? 0 : 1);
+  scratch.heads_of.assign(static_cast<std::size_t>(open_page + 1), 0);
   for (int64_t g = 0; g < group; ++g) {
     scratch.chosen.clear();
     scratch.top_k.Choose(scratch.scores.data() + g * n_candidates, n_candidates, n_chosen, scratch.chosen);
     if (!open_competes) scratch.chosen.push_back(static_cast<int32_t>(open_page));
-    const int64_t key_begin = static_cast<int64_t>(plan.keys.size());
     for (const int32_t page : scratch.chosen) {
-      const int64_t end = std::min((page + 1) * options_.page, n_tokens);
-      for (int64_t j = page * options_.page; j < end; ++j) plan.keys.push_back(static_cast<int32_t>(j));
+      scratch.heads_of[static_cast<std::size_t>(page)] |= uint64_t{1} << g;
     }
-    const int64_t row = static_cast<int64_t>(plan.rows.size());
-    plan.rows.push_back({static_cast<int32_t>(t * group + g), static_cast<int32_t>(token.position)});
-    plan.segments.push_back({.sequence = token.sequence,
-                             .key_begin = key_begin,
-                             .key_end = static_cast<int64_t>(plan.keys.size()),
-                             .row_begin = row,
-                             .row_end = row + 1,
-                             .listed = true});
+  }
+  scratch.pages.clear();
+  for (int32_t page = 0; page <= open_page; ++page) {
+    const uint64_t heads = scratch.heads_of[static_cast<std::size_t>(page)];
+    if (heads != 0) scratch.pages.push_back({heads, page});
+  }
+  std::sort(scratch.pages.begin(), scratch.pages.end(), [](const Scratch::Page& a, const Scratch::Page& b) {
+    return a.heads != b.heads ? a.heads < b.heads : a.page < b.page;
+  });
+  for (std::size_t at = 0; at < scratch.pages.size();) {
+    const uint64_t heads = scratch.pages[at].heads;
+    PlanSegment segment{.sequence = token.sequence,
+                        .key_begin = static_cast<int64_t>(plan.keys.size()),
+                        .row_begin = static_cast<int64_t>(plan.rows.size()),
+                        .listed = true};
+    for (; at < scratch.pages.size() && scratch.pages[at].heads == heads; ++at) {
+      const int64_t begin = scratch.pages[at].page * options_.page;
+      const int64_t end = std::min(begin + options_.page, n_tokens);
+      for (int64_t j = begin; j < end; ++j) plan.keys.push_back(static_cast<int32_t>(j));
+    }
+    for (int64_t g = 0; g < group; ++g) {
+      if ((heads >> g & 1) == 0) continue;
+      plan.rows.push_back({static_cast<int32_t>(t * group + g), static_cast<int32_t>(token.position)});
+    }
+    segment.key_end = static_cast<int64_t>(plan.keys.size());
+    segment.row_end = static_cast<int64_t>(plan.rows.size());
+    plan.segments.push_back(segment);
   }
 }
 
@@ -191,6 +216,10 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   if (o.dense_layers > model.n_layers) {
     reader.Fail(fmt::format("dense_layers={} is more than the {} layers of the model", o.dense_layers,
                             model.n_layers));
+  }
+  if (model.shape.group() > 64) {
+    reader.Fail(fmt::format("{} query heads share a key/value head in this model, but quest takes at most 64",
+                            model.shape.group()));
   }
   LH_TRY(reader.status());
   const auto dense = std::make_shared<Quest>(o, /*dense=*/true, model.shape, trained);

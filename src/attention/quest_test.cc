@@ -197,23 +197,15 @@ TEST(Quest, GoldensNoticeChanges) {
       if (plan.keys.empty()) return;
       for (PlanRow& row : plan.rows) ++row.x;
     }));
-    EXPECT_TRUE(Notices(name, [](const QueryBlock&, Plan& plan) {  // the last head's last key
+    EXPECT_TRUE(Notices(name, [](const QueryBlock&, Plan& plan) {  // without a key
       if (!plan.keys.empty()) --plan.segments.back().key_end;
     }));
     EXPECT_TRUE(Notices(name, [](const QueryBlock&, Plan& plan) {  // the page before
       for (std::size_t i = 0; i < plan.keys.size() && i < 8; ++i) plan.keys[i] += plan.keys[i] < 8 ? 8 : -8;
     }));
-    EXPECT_TRUE(Notices(name,
-                        [](const QueryBlock&, Plan& plan) {  // heads that choose together
-                          if (plan.keys.empty()) return;
-                          for (PlanSegment& segment : plan.segments) {
-                            segment.key_begin = plan.segments[0].key_begin;
-                            segment.key_end = plan.segments[0].key_end;
-                            segment.row_end = segment.row_begin;
-                          }
-                          plan.segments[0].row_end = static_cast<int64_t>(plan.rows.size());
-                        }) ||
-                std::string(name) == "quest-mha");  // which has one head for each KV head
+    EXPECT_TRUE(Notices(name, [](const QueryBlock&, Plan& plan) {  // a head that sees no more than it shares
+      if (!plan.keys.empty()) plan.segments.erase(plan.segments.begin());
+    }));
   }
 }
 
@@ -272,6 +264,11 @@ TEST(Quest, RefusesWhatCannotApply) {
     ASSERT_FALSE(layers) << spec;
     EXPECT_NE(layers.error().message.find(expected), std::string::npos) << layers.error().message;
   }
+  AttentionModel many = Model(8192);
+  many.shape = {.n_heads = 65, .n_kv_heads = 1, .head_dim = 64};
+  EXPECT_FALSE(MakeAttention("quest", many));
+  many.shape = {.n_heads = 64, .n_kv_heads = 1, .head_dim = 64};
+  EXPECT_TRUE(MakeAttention("quest", many));
 }
 
 TEST(Quest, WarnsPastTheTrainedWindow) {
