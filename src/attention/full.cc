@@ -5,28 +5,30 @@
 #include <algorithm>
 
 namespace longheads {
+
+void PlanFull(const QueryBlock& block, int64_t begin, int64_t end, int64_t group, Plan& plan) {
+  const int64_t row_begin = static_cast<int64_t>(plan.rows.size());
+  int64_t key_end = 0;
+  for (int64_t t = begin; t < end; ++t) {
+    const int64_t position = block.tokens[static_cast<std::size_t>(t)].position;
+    key_end = std::max(key_end, position + 1);
+    for (int64_t g = 0; g < group; ++g) {
+      plan.rows.push_back({static_cast<int32_t>(t * group + g), static_cast<int32_t>(position)});
+    }
+  }
+  plan.segments.push_back({.sequence = block.tokens[static_cast<std::size_t>(begin)].sequence,
+                           .key_begin = 0,
+                           .key_end = key_end,
+                           .row_begin = row_begin,
+                           .row_end = static_cast<int64_t>(plan.rows.size())});
+}
+
 void FullAttention::BuildPlan(const QueryBlock& block, Phase, const AttentionKernels&, PolicyScratch&,
                               Plan& plan) const {
-  // One segment per run of tokens of one sequence.
   const int64_t n = static_cast<int64_t>(block.tokens.size());
-  for (int64_t begin = 0; begin < n;) {
-    const int32_t sequence = block.tokens[static_cast<std::size_t>(begin)].sequence;
-    const int64_t row_begin = static_cast<int64_t>(plan.rows.size());
-    int64_t key_end = 0;
-    int64_t t = begin;
-    for (; t < n && block.tokens[static_cast<std::size_t>(t)].sequence == sequence; ++t) {
-      const int64_t position = block.tokens[static_cast<std::size_t>(t)].position;
-      key_end = std::max(key_end, position + 1);
-      for (int64_t g = 0; g < shape_.group(); ++g) {
-        plan.rows.push_back({static_cast<int32_t>(t * shape_.group() + g), static_cast<int32_t>(position)});
-      }
-    }
-    plan.segments.push_back({.sequence = sequence,
-                             .key_begin = 0,
-                             .key_end = key_end,
-                             .row_begin = row_begin,
-                             .row_end = static_cast<int64_t>(plan.rows.size())});
-    begin = t;
+  for (int64_t begin = 0, end = 0; begin < n; begin = end) {
+    end = block.RunEnd(begin);
+    PlanFull(block, begin, end, shape_.group(), plan);
   }
 }
 

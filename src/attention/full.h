@@ -21,6 +21,10 @@ class FullAttention : public Policy {
   int64_t trained_window_;
 };
 
+// Adds to a plan that tokens [begin, end) of the block, all of one sequence, see every key before them. Keys
+// are on the absolute plane.
+void PlanFull(const QueryBlock& block, int64_t begin, int64_t end, int64_t group, Plan& plan);
+
 Method FullMethod();
 
 }  // namespace longheads

@@ -62,6 +62,14 @@ struct QueryBlock {
   int64_t kv_head = 0;
   std::span<const QueryToken> tokens;
   std::span<const AttentionSequence> sequences;
+
+  // One past the last of the tokens from `begin` on that follow each other in one sequence.
+  int64_t RunEnd(int64_t begin) const {
+    std::size_t end = static_cast<std::size_t>(begin);
+    const int32_t sequence = tokens[end].sequence;
+    while (end < tokens.size() && tokens[end].sequence == sequence) ++end;
+    return static_cast<int64_t>(end);
+  }
 };
 
 // A query row r of a block: token r / group, query head kv_head * group + r % group.

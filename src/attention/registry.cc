@@ -6,6 +6,8 @@
 #include "attention/full.h"
 #include "attention/lm_infinite.h"
 #include "attention/longheads.h"
+#include "attention/moba.h"
+#include "attention/quest.h"
 #include "attention/rerope.h"
 #include "attention/self_extend.h"
 #include "attention/streaming_llm.h"
@@ -20,6 +22,8 @@ const std::vector<Method>& All() {
       LeakyReRopeMethod(),
       LmInfiniteMethod(),
       LongHeadsMethod(),
+      MobaMethod(),
+      QuestMethod(),
       ReRopeMethod(),
       SelfExtendMethod(),
       StreamingLlmMethod(),

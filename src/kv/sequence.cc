@@ -18,6 +18,17 @@ const VectorKernels& Vectors() {
 float ToFloat(float value) { return value; }
 float ToFloat(BFloat16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
 
+// to[i] = from[i] for i in [0, n).
+template <typename T>
+void Expand(const T* from, int64_t n, float* to) {
+  constexpr int64_t kBlock = 16;  // of a length that the compiler knows: no loop is left
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    for (int64_t b = 0; b < kBlock; ++b) to[i + b] = ToFloat(from[i + b]);
+  }
+  for (; i < n; ++i) to[i] = ToFloat(from[i]);
+}
+
 void Store(float value, float* to) { *to = value; }
 void Store(float value, BFloat16* to) { Vectors().to_bf16(&value, 1, to); }
 
@@ -93,15 +104,19 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
   const auto gather = [&](auto type) {
     using T = decltype(type);
     const int64_t d = geometry().head_dim;
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const int64_t at = tokens[i] % kPageTokens;
+    const int64_t n_tokens = static_cast<int64_t>(tokens.size());
+    for (int64_t i = 0, n = 0; i < n_tokens; i += n) {
+      const int64_t token = tokens[static_cast<std::size_t>(i)];
+      const int64_t at = token % kPageTokens;
+      // Neighbours in the text lie side by side in their page.
+      n = 1;
+      while (i + n < n_tokens && at + n < kPageTokens && tokens[static_cast<std::size_t>(i + n)] == token + n)
+        ++n;
       const T* const data =
-          reinterpret_cast<const T*>(page(layer, kv_head, tokens[i] / kPageTokens)->data.data());
-      float* const key = k + static_cast<int64_t>(i) * d;
-      for (int64_t m = 0; m < d; ++m) key[m] = ToFloat(data[at * d + m]);
-      const T* const value = data + kPageTokens * d + at;
-      for (int64_t m = 0; m < d; ++m)
-        v[m * kPageTokens + static_cast<int64_t>(i)] = ToFloat(value[m * kPageTokens]);
+          reinterpret_cast<const T*>(page(layer, kv_head, token / kPageTokens)->data.data());
+      Expand(data + at * d, n * d, k + i * d);
+      const T* const values = data + kPageTokens * d + at;
+      for (int64_t m = 0; m < d; ++m) Expand(values + m * kPageTokens, n, v + m * kPageTokens + i);
     }
   };
   if (geometry().type == KvType::kF32) {

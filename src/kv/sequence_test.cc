@@ -102,6 +102,30 @@ TEST_P(KvSequenceTest, TruncateForgetsAndGivesPagesBack) {
   EXPECT_EQ(pool_->n_pages(), 0);
 }
 
+TEST_P(KvSequenceTest, GathersAnyTokensSideBySide) {
+  KvSequence sequence(pool_);
+  Append(sequence, 600);
+  // Runs, some longer than a vector, some over a page's end; singles; backwards; one twice.
+  std::vector<int32_t> tokens;
+  for (int32_t token = 240; token < 275; ++token) tokens.push_back(token);
+  for (const int32_t token : {3, 511, 512, 10, 9, 8, 8, 599, 0}) tokens.push_back(token);
+  for (int32_t token = 17; token < 34; ++token) tokens.push_back(token);
+  std::vector<float> k(kPageTokens * kDim), v(kPageTokens * kDim), scratch(2 * kPageTokens * kDim);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int64_t head = 0; head < 3; ++head) {
+      sequence.Gather(layer, head, tokens, k.data(), v.data());
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        const auto page = sequence.Read(layer, head, tokens[i] / kPageTokens, scratch.data());
+        for (int64_t m = 0; m < kDim; ++m) {
+          const int64_t at = tokens[i] % kPageTokens;
+          ASSERT_EQ(k[static_cast<int64_t>(i) * kDim + m], page.k[at * kDim + m]) << i;
+          ASSERT_EQ(v[m * kPageTokens + static_cast<int64_t>(i)], page.v[m * kPageTokens + at]) << i;
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Every, KvSequenceTest, testing::Values(KvType::kF32, KvType::kBF16));
 
 TEST(KvGeometry, CountsWholePages) {

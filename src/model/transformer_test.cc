@@ -286,7 +286,10 @@ TEST(Transformer, RefusesTokensOutsideTheVocabularyBeforeAnyWork) {
 
 TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
   for (const char* const attention :
-       {"full", kLongHeads, kOddLongHeads, "lm-infinite,local=64,top_k=8,top_k_from=0"}) {
+       {"full", kLongHeads, kOddLongHeads, "lm-infinite,local=64,top_k=8,top_k_from=0",
+        "moba,chunk=24,top_k=4,decode=gated", "quest,budget=64,dense_layers=1",
+        "quest,budget=64,dense_layers=0,rule=evaluation", "self-extend,group=4,window=64", "rerope,window=64",
+        "leaky-rerope,window=64", "streaming-llm,recent=64"}) {
     for (const KvType kv_type : {KvType::kF32, KvType::kBF16}) {
       // One thread: with more, which of them first meets which work is chance, and so is whose scratch grows.
       TinyTransformer tiny({.model = kTiny, .attention = attention, .kv_type = kv_type, .threads = 1});

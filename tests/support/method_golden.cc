@@ -8,7 +8,9 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "attention/registry.h"
 #include "formats/npy.h"
+#include "rope/frequencies.h"
 
 namespace longheads {
 namespace {
@@ -207,6 +209,36 @@ MethodDifferences Compare(const MethodGolden& golden, const OneLayer& run, int64
     }
   }
   return result;
+}
+
+bool Notices(const std::string& name, const std::function<void(const QueryBlock&, Plan&)>& mutation) {
+  const MethodGolden golden = LoadMethodGolden(name);
+  const HeadShape& shape = golden.inputs.shape;
+  const auto layers =
+      MakeAttention(golden.spec, {.shape = shape,
+                                  .n_layers = golden.layer + 1,
+                                  .trained_window = golden.trained_window,
+                                  .layout = PairLayout::kHalfSplit,
+                                  .trained = *TrainedFrequencies(golden.base, shape.head_dim, {})});
+  if (!layers) throw std::runtime_error(name + ": " + layers.error().message);
+  const Policy& policy = *(*layers)[static_cast<std::size_t>(golden.layer)].policy;
+  const auto differences = [&](const std::function<void(const QueryBlock&, Plan&)>& change) {
+    OneLayer layer({.policy = policy,
+                    .kernels = *ChooseImplementation(AttentionImplementations(), "auto", "attention")->table,
+                    .shape = shape,
+                    .base = golden.base,
+                    .max_tokens = golden.inputs.n});
+    layer.mutation = change;
+    const int64_t n_prefill = golden.n_prefill.value_or(golden.inputs.n);
+    for (const int64_t call : golden.calls.value_or(std::vector<int64_t>{n_prefill})) {
+      layer.Prefill(golden.inputs, call);
+    }
+    while (layer.size() < golden.inputs.n) layer.Decode(golden.inputs);
+    return Compare(golden, layer, policy.Plane().unit);
+  };
+  const MethodDifferences none = differences({});
+  if (!none.none()) throw std::runtime_error(none.first);
+  return !differences(mutation).none();
 }
 
 }  // namespace longheads

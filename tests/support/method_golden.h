@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -46,5 +47,9 @@ struct MethodDifferences {
   bool none() const { return n_sets + n_outputs == 0; }
 };
 MethodDifferences Compare(const MethodGolden& golden, const OneLayer& run, int64_t unit);
+
+// Whether the comparison with the golden of this name notices a change to every plan before it runs; throws
+// where it finds differences without any.
+bool Notices(const std::string& name, const std::function<void(const QueryBlock&, Plan&)>& mutation);
 
 }  // namespace longheads
