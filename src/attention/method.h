@@ -2,6 +2,7 @@
 // and defaults, and how its policies are made for a model. The same text is what `longheads methods` prints.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/esa_projections.h"
 #include "attention/policy.h"
 #include "attention/spec.h"
 #include "base/result.h"
@@ -23,6 +25,8 @@ struct AttentionModel {
   int64_t trained_window = 0;
   PairLayout layout = PairLayout::kInterleaved;
   Frequencies trained;
+  // ESA's compression for queries rotated by `distance`; an error says how to get it. Empty: there is none.
+  std::function<Result<std::shared_ptr<const EsaProjections>>(int64_t distance)> esa_projections = {};
 };
 
 struct OptionInfo {

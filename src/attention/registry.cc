@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/esa.h"
 #include "attention/full.h"
 #include "attention/longheads.h"
 
@@ -11,6 +12,7 @@ namespace {
 const std::vector<Method>& All() {
   static const std::vector<Method> methods = {
       AutoMethod(),
+      EsaMethod(),
       FullMethod(),
       LongHeadsMethod(),
   };
