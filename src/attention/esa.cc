@@ -5,16 +5,11 @@
 #include <algorithm>
 
 #include "attention/esa_choice.h"
+#include "attention/esa_vectors.h"
 #include "attention/shared_blocks.h"
 #include "base/check.h"
 
 namespace longheads {
-namespace {
-
-constexpr int64_t kTile = 32;  // tokens that one task projects; pages are whole numbers of them
-
-}  // namespace
-
 // What the newest step's queries see, and the compressed keys of all tokens.
 class Esa::State : public PolicyState {
  public:
@@ -65,8 +60,7 @@ struct Esa::Scratch : PolicyScratch {
   std::vector<float> compressed;  // [n_tokens, dim]
   struct Thread {
     Buffer<float> workspace;
-    std::vector<float> keys;    // [kTile, n_kv_heads * head_dim]
-    std::vector<float> folded;  // [head_dim]
+    std::vector<float> keys;  // [kEsaTile, n_kv_heads * head_dim]
   };
   std::vector<Thread> threads;
 };
@@ -115,8 +109,10 @@ void Esa::Extend(const StepInput& input, PolicyState& policy_state) const {
   const int64_t init_end = std::min(options_.n_init, left_behind);
   State::Step step{.init_end = left_behind, .middle_end = left_behind};
   if (left_behind - init_end > options_.k) {
-    RotateQueries(input, scratch);
     const bool individual = options_.share == EsaOptions::Share::kIndividual;
+    scratch.queries.resize(static_cast<std::size_t>(
+        input.n_tokens * (individual ? shape_.n_heads * shape_.head_dim : columns())));
+    RotateEsaQueries(input, options_.n_local, /*fold=*/!individual, scratch.queries.data());
     StoredEsaKeys stored;
     stored.kv = input.sequence->kv;
     stored.layer = input.layer;
@@ -154,83 +150,42 @@ void Esa::Extend(const StepInput& input, PolicyState& policy_state) const {
   state.n_tokens = input.token_begin + input.n_tokens;
 }
 
-void Esa::RotateQueries(const StepInput& input, Scratch& scratch) const {
-  const AttentionKernels& kernels = input.executor->kernels();
-  const RotationTable& rotations = *input.sequence->rotations;
-  const int64_t d = shape_.head_dim;
-  const int64_t group = shape_.group();
-  const bool sum = options_.share == EsaOptions::Share::kSum;
-  const int64_t n_vectors = sum ? shape_.n_kv_heads : shape_.n_heads;
-  scratch.queries.resize(static_cast<std::size_t>(input.n_tokens * n_vectors * d));
-  input.pool->Run((input.n_tokens + kTile - 1) / kTile, [&](int64_t task, int thread) {
-    std::vector<float>& folded = scratch.threads[static_cast<std::size_t>(thread)].folded;
-    folded.resize(static_cast<std::size_t>(d));
-    const int64_t end = std::min(input.n_tokens, (task + 1) * kTile) * n_vectors;
-    for (int64_t at = task * kTile * n_vectors; at < end; ++at) {
-      float* const out = scratch.queries.data() + at * d;
-      if (!sum) {
-        kernels.rotate(input.q + at * d, options_.n_local, rotations, out);
-        continue;
-      }
-      // The sum over heads of q.k is that of the KV heads' summed queries with k.
-      const float* const heads = input.q + at * group * d;
-      std::copy_n(heads, d, folded.data());
-      for (int64_t g = 1; g < group; ++g) {
-        for (int64_t m = 0; m < d; ++m) folded[static_cast<std::size_t>(m)] += heads[g * d + m];
-      }
-      kernels.rotate(folded.data(), options_.n_local, rotations, out);
-    }
-  });
-}
-
-namespace {
-
-// out[row][r] = rows[row] . matrix[r] for n_out rows of the matrix.
-void Project(const float* rows, int64_t n_rows, const std::vector<float>& matrix, int64_t n_columns,
-             int64_t n_out, const AttentionKernels& kernels, Buffer<float>& workspace, float* out) {
-  workspace.Reserve(AttendWorkspace(kernels.row_tile, n_columns));
-  const float* pointers[kTile];
-  for (int64_t row = 0; row < n_rows; ++row) pointers[row] = rows + row * n_columns;
-  kernels.scores({pointers, static_cast<std::size_t>(n_rows)}, matrix.data(), n_out, n_columns, out, n_out,
-                 workspace.data());
-}
-
-}  // namespace
-
 void Esa::CompressQueries(const StepInput& input, Scratch& scratch) const {
   const EsaProjections::Layer& layer = projections_->layers[static_cast<std::size_t>(input.layer)];
   scratch.compressed.resize(static_cast<std::size_t>(input.n_tokens * options_.dim));
-  input.pool->Run((input.n_tokens + kTile - 1) / kTile, [&](int64_t task, int thread) {
-    const int64_t begin = task * kTile;
-    Project(scratch.queries.data() + begin * columns(), std::min(kTile, input.n_tokens - begin), layer.q,
-            columns(), options_.dim, input.executor->kernels(),
-            scratch.threads[static_cast<std::size_t>(thread)].workspace,
-            scratch.compressed.data() + begin * options_.dim);
+  input.pool->Run((input.n_tokens + kEsaTile - 1) / kEsaTile, [&](int64_t task, int thread) {
+    const int64_t begin = task * kEsaTile;
+    ProjectEsaRows(scratch.queries.data() + begin * columns(), std::min(kEsaTile, input.n_tokens - begin),
+                   layer.q, columns(), options_.dim, input.executor->kernels(),
+                   scratch.threads[static_cast<std::size_t>(thread)].workspace,
+                   scratch.compressed.data() + begin * options_.dim);
   });
 }
 
 void Esa::CompressKeys(const StepInput& input, State& state, Scratch& scratch) const {
   const EsaProjections::Layer& layer = projections_->layers[static_cast<std::size_t>(input.layer)];
-  const int64_t d = shape_.head_dim;
   const int64_t begin = input.token_begin;
   const int64_t end = begin + input.n_tokens;
   state.MakeRoom(end);
   for (int64_t page = begin / kPageTokens; page * kPageTokens < end; ++page) state.mutable_keys(page);
-  const int64_t first_tile = begin / kTile;
-  input.pool->Run((end + kTile - 1) / kTile - first_tile, [&](int64_t task, int thread) {
+  const int64_t first_tile = begin / kEsaTile;
+  input.pool->Run((end + kEsaTile - 1) / kEsaTile - first_tile, [&](int64_t task, int thread) {
     Scratch::Thread& own = scratch.threads[static_cast<std::size_t>(thread)];
-    own.keys.resize(static_cast<std::size_t>(kTile * columns()));
-    const int64_t from = std::max(begin, (first_tile + task) * kTile);
-    const int64_t to = std::min(end, (first_tile + task + 1) * kTile);
-    for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
-      input.sequence->kv->CopyKeys(input.layer, head, from, to - from, own.keys.data() + head * d, columns());
-    }
-    Project(own.keys.data(), to - from, layer.k, columns(), options_.dim, input.executor->kernels(),
-            own.workspace, state.mutable_keys(from / kPageTokens) + from % kPageTokens * options_.dim);
+    own.keys.resize(static_cast<std::size_t>(kEsaTile * columns()));
+    const int64_t from = std::max(begin, (first_tile + task) * kEsaTile);
+    const int64_t to = std::min(end, (first_tile + task + 1) * kEsaTile);
+    CopyEsaKeys(input, from, to, own.keys.data());
+    ProjectEsaRows(own.keys.data(), to - from, layer.k, columns(), options_.dim, input.executor->kernels(),
+                   own.workspace, state.mutable_keys(from / kPageTokens) + from % kPageTokens * options_.dim);
   });
 }
 
 // ---- The plan
+
+std::span<const int32_t> Esa::Chosen(const PolicyState& policy_state) const {
+  const State& state = static_cast<const State&>(policy_state);
+  return std::span(state.chosen()).first(static_cast<std::size_t>(state.step.n_chosen));
+}
 
 void Esa::BuildPlan(const QueryBlock& block, Phase, const AttentionKernels&, PolicyScratch&,
                     Plan& plan) const {
@@ -291,22 +246,34 @@ uint64_t Esa::StateBytes(int64_t n) const {
 
 namespace {
 
+// The paper's number, or the same share of a window that is shorter than its models'.
+int64_t OfEsaWindow(int64_t value, int64_t trained_window) {
+  constexpr int64_t kWindow = 8192;
+  return trained_window >= kWindow ? value : value * trained_window / kWindow;
+}
+
 constexpr int64_t kMostEps = 1000;   // every token's scan is as wide
 constexpr int64_t kMostK = 1 << 20;  // every layer's state holds as many numbers
+
+}  // namespace
+
+EsaOptions DefaultEsaOptions(const AttentionModel& model) {
+  const int64_t columns = model.shape.n_kv_heads * model.shape.head_dim;
+  EsaOptions o;
+  o.n_init = OfEsaWindow(o.n_init, model.trained_window);
+  o.k = std::max<int64_t>(1, OfEsaWindow(o.k, model.trained_window));
+  o.n_local = DefaultEsaDistance(model.trained_window);
+  o.chunk = std::max<int64_t>(1, OfEsaWindow(o.chunk, model.trained_window));
+  o.dim = std::min(columns, std::clamp<int64_t>(columns / 8, 16, 128));
+  return o;
+}
+
+namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
   const int64_t trained = model.trained_window;
   const int64_t columns = model.shape.n_kv_heads * model.shape.head_dim;
-  EsaOptions o;
-  // The paper's, or the same shares of a window that is shorter than its model's.
-  const auto shrunk = [trained](int64_t value, int64_t least) {
-    return trained >= 8192 ? value : std::max(least, value * trained / 8192);
-  };
-  o.n_init = shrunk(o.n_init, 0);
-  o.k = shrunk(o.k, 1);
-  o.n_local = shrunk(o.n_local, 1);
-  o.chunk = shrunk(o.chunk, 1);
-  o.dim = std::min(columns, std::clamp<int64_t>(columns / 8, 16, 128));
+  EsaOptions o = DefaultEsaOptions(model);
   reader.Tokens("n_init", o.n_init, /*least=*/0);
   reader.Tokens("k", o.k);
   reader.Tokens("n_local", o.n_local);
@@ -342,7 +309,12 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
           "score=exact");
       return tl::unexpected<Error>(reader.status().error());
     }
-    LH_ASSIGN(projections, model.esa_projections(o.n_local));
+    const Result<std::shared_ptr<const EsaProjections>> fitted = model.esa_projections(o.n_local);
+    if (!fitted) {
+      reader.Fail(fitted.error().message);
+      return tl::unexpected<Error>(reader.status().error());
+    }
+    projections = *fitted;
     if (projections->n_rows < o.dim) {
       reader.Fail(
           fmt::format("dim={}: the compression was fitted for dim={} at most", o.dim, projections->n_rows));
@@ -353,6 +325,10 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
 }
 
 }  // namespace
+
+int64_t DefaultEsaDistance(int64_t trained_window) {
+  return std::max<int64_t>(1, OfEsaWindow(EsaOptions{}.n_local, trained_window));
+}
 
 Method EsaMethod() {
   return {

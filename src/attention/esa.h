@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "attention/esa_projections.h"
 #include "attention/method.h"
@@ -48,6 +49,9 @@ class Esa : public Policy {
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;
 
+  // The tokens of the middle that the newest step chose, ascending; none where it sees all of them.
+  std::span<const int32_t> Chosen(const PolicyState& state) const;
+
  private:
   class State;
   struct Scratch;
@@ -56,8 +60,6 @@ class Esa : public Policy {
   int64_t columns() const { return shape_.n_kv_heads * shape_.head_dim; }
   // The new tokens' keys through W_k, into the state.
   void CompressKeys(const StepInput& input, State& state, Scratch& scratch) const;
-  // The queries as they meet the keys: rotated by n_local, and for the sum folded by KV head.
-  void RotateQueries(const StepInput& input, Scratch& scratch) const;
   void CompressQueries(const StepInput& input, Scratch& scratch) const;
 
   EsaOptions options_;
@@ -66,5 +68,9 @@ class Esa : public Policy {
 };
 
 Method EsaMethod();
+// The defaults for a model.
+EsaOptions DefaultEsaOptions(const AttentionModel& model);
+// That of n_local: what a compression is fitted for.
+int64_t DefaultEsaDistance(int64_t trained_window);
 
 }  // namespace longheads

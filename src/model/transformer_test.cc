@@ -34,6 +34,7 @@ void PrintTo(const Kind& kind, std::ostream* out) {
        << (kind.kv_type == KvType::kF32 ? "f32" : "bf16");
 }
 
+constexpr const char* kEsa = "esa,n_init=4,k=32,n_local=100,chunk=16,score=exact";
 constexpr const char* kLongHeads = "longheads,chunk=16,window=64,begin=128";
 // Eight heads' worth of choice: chunks that cross pages, one representation per group.
 constexpr const char* kOddLongHeads = "longheads,chunk=24,window=120,begin=144,reps=kv,select=kv";
@@ -270,7 +271,7 @@ TEST(Transformer, RefusesTokensOutsideTheVocabularyBeforeAnyWork) {
 }
 
 TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
-  for (const char* const attention : {"full", kLongHeads, kOddLongHeads}) {
+  for (const char* const attention : {"full", kEsa, kLongHeads, kOddLongHeads}) {
     for (const KvType kv_type : {KvType::kF32, KvType::kBF16}) {
       // One thread: with more, which of them first meets which work is chance, and so is whose scratch grows.
       TinyTransformer tiny({.model = kTiny, .attention = attention, .kv_type = kv_type, .threads = 1});
