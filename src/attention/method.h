@@ -2,10 +2,12 @@
 // and defaults, and how its policies are made for a model. The same text is what `longheads methods` prints.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "attention/esa_projections.h"
 #include "attention/options.h"
 #include "attention/policy.h"
 #include "base/result.h"
@@ -29,6 +31,8 @@ struct AttentionModel {
   // trained_window: that is what LongHeads' "w/ NTK init" and "w/ PI init" do, which raise `begin` and leave
   // the rest.
   int64_t window = 0;
+  // ESA's compression for queries rotated by `distance`; an error says how to get it. Empty: there is none.
+  std::function<Result<std::shared_ptr<const EsaProjections>>(int64_t distance)> esa_projections = {};
 };
 
 // One policy for each layer; layers may share.

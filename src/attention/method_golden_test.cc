@@ -51,6 +51,31 @@ struct Variant {
     return layout == PairLayout::kInterleaved ? Interleaved(inputs) : inputs;
   }
 
+  // ESA's projections, where the golden says how they are made.
+  static decltype(AttentionModel::esa_projections) EsaProjectionsOf(const MethodGolden& golden,
+                                                                    PairLayout layout) {
+    if (!golden.extra.contains("projections")) return {};
+    return [&golden, layout](int64_t distance) -> Result<std::shared_ptr<const EsaProjections>> {
+      const std::size_t at = golden.spec.find(",dim=");
+      const int64_t n_rows = std::stoll(golden.spec.substr(at + 5));
+      const int64_t n_columns = golden.inputs.shape.n_kv_heads * golden.inputs.shape.head_dim;
+      const float scale = golden.extra["projections"]["scale"];
+      const uint64_t seed = golden.extra["projections"]["seed"];
+      LayerInputs matrices{.shape = golden.inputs.shape,
+                           .n = n_rows,
+                           .q = Uniform("w_q", seed, n_rows * n_columns),
+                           .k = Uniform("w_k", seed, n_rows * n_columns),
+                           .v = {}};
+      for (float& value : matrices.q) value *= scale;
+      for (float& value : matrices.k) value *= scale;
+      if (layout == PairLayout::kInterleaved) matrices = Interleaved(matrices);
+      return std::make_shared<EsaProjections>(EsaProjections{.distance = distance,
+                                                             .n_rows = n_rows,
+                                                             .n_columns = n_columns,
+                                                             .layers = {{matrices.q, matrices.k}}});
+    };
+  }
+
   static std::shared_ptr<const Policy> MakePolicy(const MethodGolden& golden, PairLayout layout) {
     const HeadShape& shape = golden.inputs.shape;
     AttentionModel model;
@@ -59,6 +84,7 @@ struct Variant {
     model.trained_window = golden.trained_window;
     model.layout = layout;
     model.trained = *TrainedFrequencies(golden.base, shape.head_dim, {});
+    model.esa_projections = EsaProjectionsOf(golden, layout);
     const auto layers = MakeAttention(golden.spec, model);
     if (!layers) throw std::runtime_error(golden.name + ": " + layers.error().message);
     return (*layers)[static_cast<std::size_t>(golden.layer)].policy;

@@ -47,6 +47,7 @@ struct StepInput {
   const float* softmax = nullptr;  // [n_tokens, n_heads, 2] as in QueryToken; Observe alone has them
   AttentionExecutor* executor = nullptr;
   ThreadPool* pool = nullptr;
+  PolicyScratch* scratch = nullptr;  // one of NewScratch's; no plan is built meanwhile
   const CancelToken* cancel = nullptr;
 };
 

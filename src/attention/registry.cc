@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/esa.h"
 #include "attention/frequency_registry.h"
 #include "attention/full.h"
 #include "attention/lm_infinite.h"
@@ -18,6 +19,7 @@ namespace {
 const std::vector<Method>& All() {
   static const std::vector<Method> methods = {
       AutoMethod(),
+      EsaMethod(),
       FullMethod(),
       LeakyReRopeMethod(),
       LmInfiniteMethod(),

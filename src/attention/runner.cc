@@ -56,8 +56,9 @@ void AttentionRunner::Store(const Policy& policy, const AttendingSequence& seque
   });
 }
 
-StepInput AttentionRunner::Step(Phase phase, const AttentionSequence& view, const AttentionRows& rows,
-                                int64_t row, int64_t position, int64_t n, const CancelToken* cancel) {
+StepInput AttentionRunner::Step(const Policy& policy, Phase phase, const AttentionSequence& view,
+                                const AttentionRows& rows, int64_t row, int64_t position, int64_t n,
+                                const CancelToken* cancel) {
   return {.layer = rows.layer,
           .phase = phase,
           .sequence = &view,
@@ -67,6 +68,7 @@ StepInput AttentionRunner::Step(Phase phase, const AttentionSequence& view, cons
           .softmax = nullptr,
           .executor = &executor_,
           .pool = &pool_,
+          .scratch = WorkOf(policy).scratch[0].get(),
           .cancel = cancel};
 }
 
@@ -88,7 +90,7 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
                                   const CancelToken* cancel) {
   const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
   const int64_t first = view.kv->size() + row_begin;
-  StepInput step = Step(Phase::kPrefill, view, rows, row_begin, first, n, cancel);
+  StepInput step = Step(policy, Phase::kPrefill, view, rows, row_begin, first, n, cancel);
   policy.Extend(step, state);
   if (cancelled()) return false;
 
@@ -162,7 +164,7 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
   }
   for (int64_t i = 0; i < n; ++i) {
     const AttentionSequence& view = views_[static_cast<std::size_t>(i)];
-    policy.Extend(Step(Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr),
+    policy.Extend(Step(policy, Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr),
                   *sequences[static_cast<std::size_t>(i)].state);
   }
   blocks_.clear();
@@ -183,7 +185,7 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
   if (!observes) return;
   for (int64_t i = 0; i < n; ++i) {
     const AttentionSequence& view = views_[static_cast<std::size_t>(i)];
-    StepInput step = Step(Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr);
+    StepInput step = Step(policy, Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr);
     step.softmax = softmax_.data() + i * shape_.n_heads * 2;
     policy.Observe(step, *sequences[static_cast<std::size_t>(i)].state);
   }

@@ -17,6 +17,7 @@ void AddRunCommand(CLI::App& program, Command& command);
 void AddTokenizeCommands(CLI::App& program, Command& command);  // tokenize and detokenize
 void AddLogitsCommand(CLI::App& program, Command& command);
 void AddInfoCommand(CLI::App& program, Command& command);
+void AddFitEsaCommand(CLI::App& program, Command& command);
 void AddMethodsCommand(CLI::App& program, Command& command);
 
 }  // namespace longheads

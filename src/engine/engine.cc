@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/bytes.h"
+#include "engine/esa_compression.h"
 #include "model/gguf_vocabulary.h"
 
 namespace longheads {
@@ -87,14 +88,18 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   }
 
   LH_ASSIGN(Frequencies frequencies, DeclaredFrequencies(config.rope, config.trained_window));
-  const AttentionModel model{
+  AttentionModel model{
       .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
       .n_layers = config.n_layers,
       .trained_window = config.trained_window,
       .layout = config.layout,
       .rope = config.rope,
       .trained = std::move(frequencies)};
-  LH_ASSIGN(std::vector<LayerAttention> attention, MakeAttention(options.attention, model));
+  model.esa_projections = [&](int64_t distance) {
+    return FindEsaProjections(options.model_path, distance, model);
+  };
+  LH_ASSIGN(std::vector<LayerAttention> attention,
+            options.make_attention ? options.make_attention(model) : MakeAttention(options.attention, model));
 
   LH_ASSIGN(engine->kernels_, ChooseKernels(options.backend));
   LH_ASSIGN(engine->compute_, ComputeFromName(options.compute, *engine->kernels_.gemm.table));

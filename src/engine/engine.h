@@ -29,6 +29,8 @@ struct EngineOptions {
   std::string backend = "auto";    // kBackends
   int threads = 0;                 // 0: the physical cores that this process may use
   RopeOverrides rope = {};         // --rope-..., --yarn-...: said in the model file's place
+  // For measurements: gives the layers' attention instead of `attention`.
+  std::function<Result<std::vector<LayerAttention>>(const AttentionModel&)> make_attention = {};
 };
 
 // One text: its tokens, and what the model remembers of them. Moves; Engine::Fork copies.

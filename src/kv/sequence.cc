@@ -98,6 +98,27 @@ KvSequence::Floats KvSequence::Read(int64_t layer, int64_t kv_head, int64_t inde
   return {scratch, scratch + half};
 }
 
+const float* KvSequence::ReadKeys(int64_t layer, int64_t kv_head, int64_t index, float* scratch) const {
+  const std::byte* const data = page(layer, kv_head, index)->data.data();
+  if (geometry().type == KvType::kF32) return reinterpret_cast<const float*>(data);
+  Vectors().from_bf16(reinterpret_cast<const BFloat16*>(data), kPageTokens * geometry().head_dim, scratch);
+  return scratch;
+}
+
+void KvSequence::CopyKeys(int64_t layer, int64_t kv_head, int64_t token, int64_t n, float* k,
+                          int64_t k_stride) const {
+  const int64_t d = geometry().head_dim;
+  for (int64_t j = token; j < token + n; ++j, k += k_stride) {
+    const std::byte* const data = page(layer, kv_head, j / kPageTokens)->data.data();
+    const int64_t at = j % kPageTokens * d;
+    if (geometry().type == KvType::kF32) {
+      std::copy_n(reinterpret_cast<const float*>(data) + at, d, k);
+    } else {
+      Vectors().from_bf16(reinterpret_cast<const BFloat16*>(data) + at, d, k);
+    }
+  }
+}
+
 void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t> tokens, float* k,
                         float* v) const {
   LH_CHECK(static_cast<int64_t>(tokens.size()) <= kPageTokens);

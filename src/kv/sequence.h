@@ -41,7 +41,13 @@ class KvSequence {
   };
   Floats Read(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;
 
-  // The same of any tokens, side by side: K [tokens, head_dim], V [head_dim, kPageTokens] of which as many
+  // K alone, for those who only score; `scratch` is half as large.
+  const float* ReadKeys(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;
+
+  // Keys of tokens [token, token + n): row i goes to k + i * k_stride.
+  void CopyKeys(int64_t layer, int64_t kv_head, int64_t token, int64_t n, float* k, int64_t k_stride) const;
+
+  // K and V of any tokens, side by side: K [tokens, head_dim], V [head_dim, kPageTokens] of which as many
   // columns are written. At most kPageTokens of them; neighbours in the text are copied together.
   void Gather(int64_t layer, int64_t kv_head, std::span<const int32_t> tokens, float* k, float* v) const;
 

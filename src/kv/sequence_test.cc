@@ -42,6 +42,14 @@ void Expect(const KvSequence& sequence, int64_t token, int64_t salt = 0) {
         ASSERT_NEAR(k[token % kPageTokens * kDim + m], expected, tolerance);
         ASSERT_NEAR(v[m * kPageTokens + token % kPageTokens], -expected, tolerance);
       }
+      std::vector<float> keys_scratch(kPageTokens * kDim);
+      const float* const keys = sequence.ReadKeys(layer, head, token / kPageTokens, keys_scratch.data());
+      std::vector<float> copied(kDim);
+      sequence.CopyKeys(layer, head, token, 1, copied.data(), kDim);
+      for (int64_t m = 0; m < kDim; ++m) {
+        ASSERT_EQ(keys[token % kPageTokens * kDim + m], k[token % kPageTokens * kDim + m]);
+        ASSERT_EQ(copied[m], k[token % kPageTokens * kDim + m]);
+      }
     }
   }
 }
@@ -57,6 +65,21 @@ TEST_P(KvSequenceTest, HoldsWhatWasWrittenInUnevenBlocks) {
   for (const int64_t n : {1, 200, 55, 1, 300}) Append(sequence, n);
   EXPECT_EQ(sequence.size(), 557);
   for (int64_t token = 0; token < 557; ++token) Expect(sequence, token);
+}
+
+TEST_P(KvSequenceTest, CopiesKeysAcrossPagesWithAStride) {
+  KvSequence sequence(pool_);
+  Append(sequence, 300);
+  constexpr int64_t kStride = kDim + 3, kFirst = 250, kCopied = 20;
+  std::vector<float> copied(kCopied * kStride, -1);
+  sequence.CopyKeys(1, 2, kFirst, kCopied, copied.data(), kStride);
+  for (int64_t i = 0; i < kCopied; ++i) {
+    std::vector<float> scratch(kPageTokens * kDim);
+    const float* const page = sequence.ReadKeys(1, 2, (kFirst + i) / kPageTokens, scratch.data());
+    for (int64_t m = 0; m < kStride; ++m) {
+      EXPECT_EQ(copied[i * kStride + m], m < kDim ? page[(kFirst + i) % kPageTokens * kDim + m] : -1);
+    }
+  }
 }
 
 TEST_P(KvSequenceTest, ForksGoOnWithoutSeeingEachOther) {

@@ -34,6 +34,7 @@ void PrintTo(const Kind& kind, std::ostream* out) {
        << (kind.kv_type == KvType::kF32 ? "f32" : "bf16");
 }
 
+constexpr const char* kEsa = "esa,n_init=4,k=32,n_local=100,chunk=16,score=exact";
 constexpr const char* kLongHeads = "longheads,chunk=16,window=64,begin=128";
 // Eight heads' worth of choice: chunks that cross pages, one representation per group.
 constexpr const char* kOddLongHeads = "longheads,chunk=24,window=120,begin=144,reps=kv,select=kv";
@@ -286,7 +287,7 @@ TEST(Transformer, RefusesTokensOutsideTheVocabularyBeforeAnyWork) {
 
 TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
   for (const char* const attention :
-       {"full", kLongHeads, kOddLongHeads, "lm-infinite,local=64,top_k=8,top_k_from=0",
+       {"full", kEsa, kLongHeads, kOddLongHeads, "lm-infinite,local=64,top_k=8,top_k_from=0",
         "moba,chunk=24,top_k=4,decode=gated", "quest,budget=64,dense_layers=1",
         "quest,budget=64,dense_layers=0,rule=evaluation", "self-extend,group=4,window=64", "rerope,window=64",
         "leaky-rerope,window=64", "streaming-llm,recent=64"}) {

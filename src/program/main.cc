@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
   longheads::AddLogitsCommand(program, command);
   longheads::AddInfoCommand(program, command);
   longheads::AddMethodsCommand(program, command);
+  longheads::AddFitEsaCommand(program, command);
   longheads::AddEvalCommand(program, command);
   try {
     program.parse(argc, argv);

@@ -136,6 +136,23 @@ class Rope(unittest.TestCase):
         self.assertIn(b"up to token 1024", explained)
 
 
+class FitEsa(unittest.TestCase):
+    def test_a_model_is_refused_until_the_command_it_names_has_run(self):
+        env = {"XDG_CACHE_HOME": str(SCRATCH / "esa-cache")}
+        ask = ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "a b c d e f " * 200, "-n", 3, "--attn", "esa"]
+        refused = run(*ask, env=env)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn(b"longheads fit-esa -m " + str(MODELS / "plain.gguf").encode(), refused.stderr)
+        fitted = run("fit-esa", "-m", MODELS / "plain.gguf", env=env)
+        self.assertEqual(fitted.returncode, 0, fitted.stderr)
+        self.assertIn(str(SCRATCH / "esa-cache").encode(), fitted.stdout)
+        answered = run(*ask, env=env)
+        self.assertEqual(answered.returncode, 0, answered.stderr)
+        unread = run("fit-esa", "-m", MODELS / "plain.gguf", "-f", SCRATCH / "none.txt", env=env)
+        self.assertEqual(unread.returncode, 2)
+        self.assertIn(b"none.txt", unread.stderr)
+
+
 class Tokens(unittest.TestCase):
     def test_round_trip(self):
         text = "Grüße, 123 世界 🙂\n  x"

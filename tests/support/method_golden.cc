@@ -214,12 +214,13 @@ MethodDifferences Compare(const MethodGolden& golden, const OneLayer& run, int64
 bool Notices(const std::string& name, const std::function<void(const QueryBlock&, Plan&)>& mutation) {
   const MethodGolden golden = LoadMethodGolden(name);
   const HeadShape& shape = golden.inputs.shape;
-  const auto layers =
-      MakeAttention(golden.spec, {.shape = shape,
-                                  .n_layers = golden.layer + 1,
-                                  .trained_window = golden.trained_window,
-                                  .layout = PairLayout::kHalfSplit,
-                                  .trained = *TrainedFrequencies(golden.base, shape.head_dim, {})});
+  AttentionModel model;
+  model.shape = shape;
+  model.n_layers = golden.layer + 1;
+  model.trained_window = golden.trained_window;
+  model.layout = PairLayout::kHalfSplit;
+  model.trained = *TrainedFrequencies(golden.base, shape.head_dim, {});
+  const auto layers = MakeAttention(golden.spec, model);
   if (!layers) throw std::runtime_error(name + ": " + layers.error().message);
   const Policy& policy = *(*layers)[static_cast<std::size_t>(golden.layer)].policy;
   const auto differences = [&](const std::function<void(const QueryBlock&, Plan&)>& change) {

@@ -1,0 +1,333 @@
+#include "engine/esa_compression.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "attention/esa.h"
+#include "attention/esa_fit.h"
+#include "attention/esa_recall.h"
+#include "base/bytes.h"
+#include "engine/esa_sample_text.h"
+
+namespace longheads {
+namespace {
+
+// FNV-1a over words of 8 bytes: tells changes by accident, not by intent.
+class Hash {
+ public:
+  void Add(const void* data, std::size_t bytes) {
+    const char* at = static_cast<const char*>(data);
+    for (; bytes > 0; at += std::min<std::size_t>(bytes, 8), bytes -= std::min<std::size_t>(bytes, 8)) {
+      uint64_t word = 0;
+      std::memcpy(&word, at, std::min<std::size_t>(bytes, 8));
+      value_ = (value_ ^ word) * 0x100000001b3;
+      value_ ^= value_ >> 29;  // FNV alone carries nothing downwards
+    }
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xcbf29ce484222325;
+};
+
+// Little-endian, as every machine that this runs on.
+struct Header {
+  std::array<char, 8> magic = {'L', 'H', 'E', 'S', 'A', '0', '1', '\n'};
+  uint64_t fingerprint = 0;
+  int64_t distance = 0;
+  int64_t n_rows = 0;
+  int64_t n_columns = 0;
+  int64_t n_layers = 0;
+  uint64_t checksum = 0;  // of all matrices
+};
+
+// Layers whose sums take this much are fitted in one reading of the text.
+constexpr uint64_t kMomentBytes = uint64_t{1} << 30;
+
+// Pieces of the text: full attention is over a piece, and its cost grows with the square.
+constexpr int64_t kPieceTokens = 2048;
+
+}  // namespace
+
+Result<uint64_t> FingerprintModel(const std::string& model_path) {
+  constexpr uint64_t kBeginning = 4 << 20, kSample = 64 << 10, kSamples = 16;
+  std::ifstream file(model_path, std::ios::binary);
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(model_path, error);
+  if (!file || error) return MakeError(ErrorKind::kIo, fmt::format("{}: cannot be read", model_path));
+  Hash hash;
+  hash.Add(&size, sizeof size);
+  std::vector<char> bytes(std::min(size, kBeginning));
+  const auto add = [&](uint64_t at, uint64_t n) {
+    file.seekg(static_cast<std::streamoff>(at));
+    file.read(bytes.data(), static_cast<std::streamsize>(n));
+    hash.Add(bytes.data(), n);
+  };
+  add(0, bytes.size());
+  for (uint64_t i = 1; i <= kSamples && size > kBeginning + kSample; ++i) {
+    add(kBeginning + (size - kBeginning - kSample) / kSamples * i, kSample);
+  }
+  if (!file) return MakeError(ErrorKind::kIo, fmt::format("{}: cannot be read to its end", model_path));
+  return hash.value();
+}
+
+std::string EsaCompressionPath(uint64_t fingerprint, int64_t distance) {
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  const char* const home = std::getenv("HOME");
+  const std::string folder = cache != nullptr && *cache != '\0'
+                                 ? std::string(cache)
+                                 : fmt::format("{}/.cache", home != nullptr ? home : "");
+  return fmt::format("{}/longheads/esa-{:016x}-w{}.bin", folder, fingerprint, distance);
+}
+
+Status SaveEsaProjections(const std::string& path, uint64_t fingerprint, const EsaProjections& projections) {
+  Header header{.fingerprint = fingerprint,
+                .distance = projections.distance,
+                .n_rows = projections.n_rows,
+                .n_columns = projections.n_columns,
+                .n_layers = static_cast<int64_t>(projections.layers.size())};
+  Hash hash;
+  for (const EsaProjections::Layer& layer : projections.layers) {
+    hash.Add(layer.q.data(), layer.q.size() * sizeof(float));
+    hash.Add(layer.k.data(), layer.k.size() * sizeof(float));
+  }
+  header.checksum = hash.value();
+  const auto failed = [&](const std::string& what) {
+    return MakeError(ErrorKind::kIo,
+                     fmt::format("{}: {}: is the folder writable and the disk not full?", path, what));
+  };
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  const std::string partial = path + ".part";
+  {
+    std::ofstream file(partial, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&header), sizeof header);
+    for (const EsaProjections::Layer& layer : projections.layers) {
+      for (const std::vector<float>* const matrix : {&layer.q, &layer.k}) {
+        file.write(reinterpret_cast<const char*>(matrix->data()),
+                   static_cast<std::streamsize>(matrix->size() * sizeof(float)));
+      }
+    }
+    file.close();
+    if (!file) {
+      std::filesystem::remove(partial, error);
+      return failed("cannot be written");
+    }
+  }
+  std::filesystem::rename(partial, path, error);
+  if (error) {
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    return failed("cannot be put in its place");
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const EsaProjections>> LoadEsaProjections(const std::string& path,
+                                                                 uint64_t fingerprint, int64_t distance,
+                                                                 int64_t n_columns, int64_t n_layers) {
+  const auto refused = [&](const std::string& why) {
+    return InvalidInput(fmt::format("{}: {}: fit it again with 'longheads fit-esa'", path, why));
+  };
+  std::ifstream file(path, std::ios::binary);
+  Header header;
+  const Header expected;
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof header) || header.magic != expected.magic) {
+    return refused("it is not a fitted compression of this version");
+  }
+  if (header.fingerprint != fingerprint) return refused("it was fitted to another model file");
+  if (header.distance != distance || header.n_columns != n_columns || header.n_layers != n_layers ||
+      header.n_rows < 1 || header.n_rows > n_columns) {
+    return refused("it was fitted for another shape");
+  }
+  // The shape is the model's, so that sizes cannot overflow; and the file has to have them.
+  const uint64_t floats = static_cast<uint64_t>(header.n_rows) * static_cast<uint64_t>(n_columns);
+  std::error_code error;
+  if (std::filesystem::file_size(path, error) !=
+          sizeof header + 2 * sizeof(float) * floats * static_cast<uint64_t>(n_layers) ||
+      error) {
+    return refused("it is cut off");
+  }
+  auto projections = std::make_shared<EsaProjections>(
+      EsaProjections{.distance = distance, .n_rows = header.n_rows, .n_columns = n_columns, .layers = {}});
+  Hash hash;
+  for (int64_t i = 0; i < n_layers; ++i) {
+    EsaProjections::Layer& layer = projections->layers.emplace_back();
+    for (std::vector<float>* const matrix : {&layer.q, &layer.k}) {
+      matrix->resize(floats);
+      if (!file.read(reinterpret_cast<char*>(matrix->data()),
+                     static_cast<std::streamsize>(floats * sizeof(float)))) {
+        return refused("it is cut off");
+      }
+      hash.Add(matrix->data(), floats * sizeof(float));
+    }
+  }
+  if (hash.value() != header.checksum) return refused("its numbers were changed");
+  return projections;
+}
+
+Result<std::shared_ptr<const EsaProjections>> FindEsaProjections(const std::string& model_path,
+                                                                 int64_t distance,
+                                                                 const AttentionModel& model) {
+  LH_ASSIGN(const uint64_t fingerprint, FingerprintModel(model_path));
+  const std::string path = EsaCompressionPath(fingerprint, distance);
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    const bool usual = distance == DefaultEsaDistance(model.trained_window);
+    return InvalidInput(fmt::format(
+        "scores are compressed, but no compression is fitted to this model for n_local={} (it was looked for "
+        "at {}): run 'longheads fit-esa -m {}{}' once, or use score=exact",
+        distance, path, model_path, usual ? "" : fmt::format(" --n-local {}", distance)));
+  }
+  return LoadEsaProjections(path, fingerprint, distance, model.shape.n_kv_heads * model.shape.head_dim,
+                            model.n_layers);
+}
+
+// ---- Fitting
+
+namespace {
+
+// A model whose layers attend as told.
+Result<std::unique_ptr<Engine>> LoadWith(
+    const EngineOptions& options, const std::function<LayerPolicies(const AttentionModel&)>& policies) {
+  EngineOptions own = options;
+  own.make_attention = [&policies](const AttentionModel& model) -> Result<std::vector<LayerAttention>> {
+    std::vector<LayerAttention> layers;
+    for (const auto& policy : policies(model)) layers.push_back({policy, model.trained});
+    return layers;
+  };
+  return Engine::Load(own);
+}
+
+// 8, 16, ... and what is asked for.
+std::vector<int64_t> DimsUpTo(int64_t most) {
+  std::vector<int64_t> dims;
+  for (const int64_t dim : {8, 16, 24, 32, 48, 64, 96, 128, 192, 256}) {
+    if (dim < most) dims.push_back(dim);
+  }
+  dims.push_back(most);
+  return dims;
+}
+
+}  // namespace
+
+Result<EsaFitReport> FitEsaCompression(const EsaFitOptions& options) {
+  EsaFitReport report;
+  EsaLayerMoments sums;
+  int64_t n_columns = 0;
+  int64_t n_layers = 0;
+  const auto calibration = [&](const AttentionModel& model) {
+    n_columns = model.shape.n_kv_heads * model.shape.head_dim;
+    n_layers = model.n_layers;
+    report.n_local = options.n_local > 0 ? options.n_local : DefaultEsaDistance(model.trained_window);
+    return EsaCalibration(model, report.n_local, sums);
+  };
+  LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadWith(options.engine, calibration));
+  if (report.n_local >= engine->config().trained_window) {
+    return InvalidInput(fmt::format("--n-local {} is not below the {} tokens the model was trained on",
+                                    report.n_local, engine->config().trained_window));
+  }
+  if (options.dim > n_columns) {
+    return InvalidInput(
+        fmt::format("--dim {} is more than the {} dimensions of a token's keys", options.dim, n_columns));
+  }
+  report.dim = options.dim > 0 ? options.dim : std::min<int64_t>(n_columns, 256);
+  LH_ASSIGN(const std::vector<TokenId> tokens,
+            engine->EncodePrompt(options.text.empty() ? kEsaSampleText : std::string_view(options.text),
+                                 /*chat=*/false));
+  report.n_tokens = static_cast<int64_t>(tokens.size());
+  if (report.n_tokens < n_columns) {
+    return InvalidInput(
+        fmt::format("the text has {} tokens, but keys have {} dimensions: a fit needs at "
+                    "least as many tokens, and better many times more: use a longer one (-f)",
+                    report.n_tokens, n_columns));
+  }
+
+  LH_ASSIGN(const uint64_t fingerprint, FingerprintModel(options.engine.model_path));
+  EsaProjections projections{
+      .distance = report.n_local, .n_rows = report.dim, .n_columns = n_columns, .layers = {}};
+  for (const int64_t dim : DimsUpTo(report.dim)) report.errors.push_back({dim, 0});
+  const int64_t piece = std::min(kPieceTokens, engine->config().trained_window);
+  const auto layer_bytes = static_cast<uint64_t>(n_columns * n_columns) * 2 * sizeof(double);
+  const auto together = std::max<int64_t>(1, static_cast<int64_t>(kMomentBytes / layer_bytes));
+  for (int64_t first = 0; first < n_layers; first += together) {
+    const int64_t n_here = std::min(together, n_layers - first);
+    sums = {.first_layer = first, .layers = {}};
+    for (int64_t i = 0; i < n_here; ++i) sums.layers.emplace_back(n_columns);
+    for (int64_t begin = 0; begin < report.n_tokens; begin += piece) {
+      Session session = engine->NewSession();
+      const auto n = static_cast<std::size_t>(std::min(piece, report.n_tokens - begin));
+      LH_TRY(engine->Prefill(session, std::span(tokens).subspan(static_cast<std::size_t>(begin), n),
+                             Outputs::kNone, {.cancel = options.cancel, .progress = nullptr}));
+      if (options.progress) {
+        const double here = static_cast<double>(begin) / static_cast<double>(report.n_tokens);
+        options.progress(
+            (static_cast<double>(first) + here * static_cast<double>(n_here)) / static_cast<double>(n_layers),
+            report.n_tokens);
+      }
+    }
+    for (const EsaMoments& moments : sums.layers) {
+      if (options.cancel != nullptr && options.cancel->cancelled()) {
+        return MakeError(ErrorKind::kCancelled, "stopped");
+      }
+      EsaProjections::Layer layer = FitEsa(moments, report.dim).projections;
+      for (EsaFitReport::Error& error : report.errors) {
+        const auto floats = static_cast<std::ptrdiff_t>(error.dim * n_columns);
+        const EsaProjections::Layer part{.q = {layer.q.begin(), layer.q.begin() + floats},
+                                         .k = {layer.k.begin(), layer.k.begin() + floats}};
+        error.share += EsaSquaredError(part, moments) / static_cast<double>(n_layers);
+      }
+      projections.layers.push_back(std::move(layer));
+    }
+  }
+  report.path = EsaCompressionPath(fingerprint, report.n_local);
+  LH_TRY(SaveEsaProjections(report.path, fingerprint, projections));
+  return report;
+}
+
+Result<EsaRecallReport> MeasureEsaRecall(const EsaFitOptions& options) {
+  EsaRecallReport report;
+  EsaRecall recall;
+  EsaOptions esa;
+  Status found;
+  const auto policies = [&](const AttentionModel& model) -> LayerPolicies {
+    esa = DefaultEsaOptions(model);
+    esa.score = EsaOptions::Score::kExact;
+    if (options.n_local > 0) esa.n_local = options.n_local;
+    auto projections = FindEsaProjections(options.engine.model_path, esa.n_local, model);
+    if (!projections) {
+      found = tl::unexpected<Error>(projections.error());
+      return SameInEveryLayer(model, std::make_shared<Esa>(esa, model.shape, nullptr));
+    }
+    recall.dims = DimsUpTo((*projections)->n_rows);
+    return EsaRecallPolicies(model, esa, *projections, recall);
+  };
+  LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadWith(options.engine, policies));
+  LH_TRY(found);
+  LH_ASSIGN(const std::vector<TokenId> tokens, engine->EncodePrompt(options.text, /*chat=*/false));
+  report.n_tokens = static_cast<int64_t>(tokens.size());
+  Session session = engine->NewSession();
+  const auto progress = [&](double share) {
+    if (options.progress) options.progress(share, report.n_tokens);
+  };
+  LH_TRY(engine->Prefill(session, tokens, Outputs::kNone, {.cancel = options.cancel, .progress = progress}));
+  if (recall.n_chosen == 0) {
+    return InvalidInput(
+        fmt::format("the text has {} tokens, and nothing is chosen before {}: use a longer one",
+                    report.n_tokens, esa.n_init + esa.k + esa.n_local + esa.chunk));
+  }
+  const auto n_chosen = static_cast<double>(recall.n_chosen);
+  for (std::size_t i = 0; i < recall.dims.size(); ++i) {
+    report.found.push_back({recall.dims[i], static_cast<double>(recall.found[i]) / n_chosen});
+  }
+  report.by_chance = recall.by_chance / n_chosen;
+  return report;
+}
+
+}  // namespace longheads

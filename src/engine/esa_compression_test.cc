@@ -1,0 +1,200 @@
+// Compressions of ESA's scores as files: found again by the model they were fitted to and by no other,
+// refused where they are damaged; and the whole way from a model without one to an answer.
+#include "engine/esa_compression.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/gguf_builder.h"
+#include "tests/support/model_file.h"
+
+namespace longheads {
+namespace {
+
+// A cache folder of the test's own.
+class EsaCompressionTest : public testing::Test {
+ protected:
+  EsaCompressionTest()
+      : folder_(std::filesystem::temp_directory_path() / ("longheads-esa-" + std::to_string(getpid()))) {
+    if (const char* const old = std::getenv("XDG_CACHE_HOME")) old_ = old;
+    setenv("XDG_CACHE_HOME", folder_.c_str(), /*overwrite=*/1);
+  }
+  ~EsaCompressionTest() override {
+    old_.empty() ? unsetenv("XDG_CACHE_HOME") : setenv("XDG_CACHE_HOME", old_.c_str(), 1);
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  std::filesystem::path folder_;
+  std::string old_;
+};
+
+EsaProjections Some() {
+  EsaProjections projections{.distance = 40, .n_rows = 2, .n_columns = 3, .layers = {}};
+  for (int layer = 0; layer < 2; ++layer) {
+    EsaProjections::Layer& to = projections.layers.emplace_back();
+    for (int i = 0; i < 6; ++i) {
+      to.q.push_back(static_cast<float>(100 * layer + i));
+      to.k.push_back(static_cast<float>(100 * layer - i));
+    }
+  }
+  return projections;
+}
+
+TEST_F(EsaCompressionTest, ComesBackAsItWasSaved) {
+  const std::string path = EsaCompressionPath(7, 40);
+  ASSERT_EQ(std::filesystem::path(path).parent_path(), folder_ / "longheads");
+  ASSERT_TRUE(SaveEsaProjections(path, 7, Some()));
+  const auto loaded = LoadEsaProjections(path, 7, 40, 3, 2);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ((*loaded)->n_rows, 2);
+  for (std::size_t layer = 0; layer < 2; ++layer) {
+    EXPECT_EQ((*loaded)->layers[layer].q, Some().layers[layer].q);
+    EXPECT_EQ((*loaded)->layers[layer].k, Some().layers[layer].k);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+}
+
+TEST_F(EsaCompressionTest, RefusesWhatIsNotTheModelsOrDamaged) {
+  const std::string path = EsaCompressionPath(7, 40);
+  ASSERT_TRUE(SaveEsaProjections(path, 7, Some()));
+  EXPECT_FALSE(LoadEsaProjections(path, 8, 40, 3, 2));
+  EXPECT_FALSE(LoadEsaProjections(path, 7, 41, 3, 2));
+  EXPECT_FALSE(LoadEsaProjections(path, 7, 40, 4, 2));
+  EXPECT_FALSE(LoadEsaProjections(path, 7, 40, 3, 3));
+  EXPECT_FALSE(LoadEsaProjections(path + "x", 7, 40, 3, 2));
+  const auto size = std::filesystem::file_size(path);
+  for (std::uintmax_t at = 0; at < size; ++at) {  // any byte that changes
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const int byte = file.get();
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte ^ 0x10));
+    file.flush();
+    EXPECT_FALSE(LoadEsaProjections(path, 7, 40, 3, 2)) << at;
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte));
+  }
+  EXPECT_TRUE(LoadEsaProjections(path, 7, 40, 3, 2));
+  for (const std::uintmax_t length : {size - 1, size / 2, std::uintmax_t{10}, std::uintmax_t{0}}) {
+    std::filesystem::resize_file(path, length);
+    const auto loaded = LoadEsaProjections(path, 7, 40, 3, 2);
+    ASSERT_FALSE(loaded) << length;
+    EXPECT_NE(loaded.error().message.find("fit-esa"), std::string::npos);
+  }
+}
+
+TEST_F(EsaCompressionTest, AFolderThatCannotBeWrittenIsAnErrorWithItsName) {
+  std::filesystem::create_directories(folder_);
+  std::ofstream(folder_ / "longheads") << "a file where the folder should be";
+  const std::string path = EsaCompressionPath(7, 40);
+  const Status saved = SaveEsaProjections(path, 7, Some());
+  ASSERT_FALSE(saved);
+  EXPECT_NE(saved.error().message.find(path), std::string::npos);
+}
+
+TEST_F(EsaCompressionTest, FingerprintsTellModelsApart) {
+  std::vector<std::byte> bytes = TinyLlama({.seed = 1});
+  const ModelFile one(bytes);
+  const ModelFile same(bytes);
+  bytes.back() ^= std::byte{1};  // the last weight
+  const ModelFile other(bytes);
+  bytes.resize(bytes.size() - 1);
+  const ModelFile shorter(bytes);
+  const uint64_t fingerprint = FingerprintModel(one.path()).value();
+  EXPECT_EQ(FingerprintModel(same.path()).value(), fingerprint);
+  EXPECT_NE(FingerprintModel(other.path()).value(), fingerprint);
+  EXPECT_NE(FingerprintModel(shorter.path()).value(), fingerprint);
+  EXPECT_FALSE(FingerprintModel(one.path() + ".none"));
+}
+
+// A window of 256: n_local = 128, k = 64, chunk = 16, n_init = 4.
+TEST_F(EsaCompressionTest, IsFittedOnceAndThenFound) {
+  const ModelFile model(TinyLlama({.context_length = 256, .seed = 3}));
+  const EngineOptions engine{.model_path = model.path(), .attention = "esa", .compute = "f32", .threads = 1};
+  const Result<std::unique_ptr<Engine>> before = Engine::Load(engine);
+  ASSERT_FALSE(before);
+  for (const char* const part : {"longheads fit-esa -m ", "score=exact", "n_local=128", "--attn esa"}) {
+    EXPECT_NE(before.error().message.find(part), std::string::npos) << before.error().message;
+  }
+
+  const Result<EsaFitReport> report = FitEsaCompression({.engine = engine});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->n_local, 128);
+  EXPECT_EQ(report->dim, 32);
+  EXPECT_GT(report->n_tokens, 1000);
+  EXPECT_LT(report->errors.back().share, 1e-6);
+  EXPECT_GT(report->errors.front().share, report->errors.back().share);
+
+  const auto answer = [&](const std::string& attention) {
+    EngineOptions options = engine;
+    options.attention = attention;
+    const Result<std::unique_ptr<Engine>> loaded = Engine::Load(options);
+    EXPECT_TRUE(loaded) << loaded.error().message;
+    Session session = (*loaded)->NewSession();
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < 600; ++i) tokens.push_back(i * i % 251);
+    auto hidden = (*loaded)->Prefill(session, tokens, Outputs::kLast, {});
+    EXPECT_TRUE(hidden) << hidden.error().message;
+    return (*loaded)->Logits(*hidden);
+  };
+  // Nothing is lost in all dimensions, and something in few.
+  const std::vector<float> exact = answer("esa,score=exact");
+  const std::vector<float> all = answer("esa,dim=32");
+  const std::vector<float> few = answer("esa,dim=1");
+  double to_all = 0, to_few = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    to_all = std::max(to_all, std::abs(static_cast<double>(all[i]) - exact[i]));
+    to_few = std::max(to_few, std::abs(static_cast<double>(few[i]) - exact[i]));
+  }
+  EXPECT_GT(to_few, 0);
+  EXPECT_LT(to_all, to_few);
+
+  // It is for this n_local alone, and the message says how to have another.
+  EngineOptions other = engine;
+  other.attention = "esa,n_local=100";
+  const Result<std::unique_ptr<Engine>> refused = Engine::Load(other);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("--n-local 100"), std::string::npos) << refused.error().message;
+}
+
+TEST_F(EsaCompressionTest, RecallIsWholeWhereNothingIsCompressed) {
+  const ModelFile model(TinyLlama({.context_length = 256, .seed = 3}));
+  EsaFitOptions options{.engine = {.model_path = model.path(), .compute = "f32", .threads = 1}};
+  ASSERT_TRUE(FitEsaCompression(options));
+  options.text = "some ";
+  const Result<EsaRecallReport> too_short = MeasureEsaRecall(options);
+  ASSERT_FALSE(too_short);
+  EXPECT_NE(too_short.error().message.find("use a longer one"), std::string::npos);
+  for (int i = 0; i < 60; ++i) options.text += "words " + std::to_string(i * i);
+  const Result<EsaRecallReport> recall = MeasureEsaRecall(options);
+  ASSERT_TRUE(recall) << recall.error().message;
+  EXPECT_EQ(recall->found.back().dim, 32);
+  EXPECT_GT(recall->found.back().share, 0.98);  // equal scores but for roundings
+  EXPECT_GT(recall->found.back().share, recall->found.front().share);
+  EXPECT_GT(recall->found.front().share, 0);
+  EXPECT_LT(recall->by_chance, 1);
+}
+
+TEST_F(EsaCompressionTest, RefusesWhatCannotBeFitted) {
+  const ModelFile model(TinyLlama({.context_length = 256}));
+  const auto message = [&](EsaFitOptions options) {
+    options.engine = {.model_path = model.path(), .compute = "f32", .threads = 1};
+    const Result<EsaFitReport> report = FitEsaCompression(options);
+    return report ? "fitted" : report.error().message;
+  };
+  EXPECT_NE(message({.text = "short"}).find("has 5 tokens"), std::string::npos);
+  EXPECT_NE(message({.n_local = 256}).find("--n-local 256"), std::string::npos);
+  EXPECT_NE(message({.dim = 33}).find("--dim 33"), std::string::npos);
+  CancelToken cancel;
+  cancel.Cancel();
+  EXPECT_EQ(message({.cancel = &cancel}), "stopped");
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
+}  // namespace
+}  // namespace longheads
