@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "attention/full.h"
+#include "attention/infllm.h"
 #include "attention/lm_infinite.h"
 #include "attention/longheads.h"
 
@@ -13,6 +14,7 @@ const std::vector<Method>& All() {
   static const std::vector<Method> methods = {
       AutoMethod(),
       FullMethod(),
+      InfLlmMethod(),
       LmInfiniteMethod(),
       LongHeadsMethod(),
   };

@@ -44,8 +44,9 @@ void AttentionRunner::Store(const Policy& policy, const AttendingSequence& seque
   });
 }
 
-StepInput AttentionRunner::Step(Phase phase, const AttentionSequence& view, const AttentionRows& rows,
-                                int64_t row, int64_t position, int64_t n, const CancelToken* cancel) {
+StepInput AttentionRunner::Step(const Policy& policy, Phase phase, const AttentionSequence& view,
+                                const AttentionRows& rows, int64_t row, int64_t position, int64_t n,
+                                const CancelToken* cancel) {
   return {.layer = rows.layer,
           .phase = phase,
           .sequence = &view,
@@ -55,6 +56,7 @@ StepInput AttentionRunner::Step(Phase phase, const AttentionSequence& view, cons
           .softmax = nullptr,
           .executor = &executor_,
           .pool = &pool_,
+          .scratch = WorkOf(policy).scratch,
           .cancel = cancel};
 }
 
@@ -80,7 +82,7 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
                                   const CancelToken* cancel) {
   const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
   const int64_t first = view.kv->size() + row_begin;
-  StepInput step = Step(Phase::kPrefill, view, rows, row_begin, first, n, cancel);
+  StepInput step = Step(policy, Phase::kPrefill, view, rows, row_begin, first, n, cancel);
   policy.Extend(step, state);
   if (cancelled()) return false;
 
@@ -158,7 +160,7 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
   }
   for (int64_t i = 0; i < n; ++i) {
     const AttentionSequence& view = views_[static_cast<std::size_t>(i)];
-    policy.Extend(Step(Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr),
+    policy.Extend(Step(policy, Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr),
                   *sequences[static_cast<std::size_t>(i)].state);
   }
   blocks_.clear();
@@ -179,7 +181,7 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
   if (!observes) return;
   for (int64_t i = 0; i < n; ++i) {
     const AttentionSequence& view = views_[static_cast<std::size_t>(i)];
-    StepInput step = Step(Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr);
+    StepInput step = Step(policy, Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr);
     step.softmax = softmax_.data() + i * shape_.n_heads * 2;
     policy.Observe(step, *sequences[static_cast<std::size_t>(i)].state);
   }

@@ -69,8 +69,8 @@ class AttentionRunner {
              int64_t row_begin, int64_t n);
   bool PrefillStep(const Policy& policy, const AttentionSequence& view, PolicyState& state,
                    const AttentionRows& rows, int64_t row_begin, int64_t n, const CancelToken* cancel);
-  StepInput Step(Phase phase, const AttentionSequence& view, const AttentionRows& rows, int64_t row,
-                 int64_t position, int64_t n, const CancelToken* cancel);
+  StepInput Step(const Policy& policy, Phase phase, const AttentionSequence& view, const AttentionRows& rows,
+                 int64_t row, int64_t position, int64_t n, const CancelToken* cancel);
 
   const VectorKernels& vector_;
   HeadShape shape_;
