@@ -100,7 +100,7 @@ std::unique_ptr<PolicyScratch> Esa::NewScratch() const { return std::make_unique
 
 void Esa::Extend(const StepInput& input, PolicyState& policy_state) const {
   State& state = static_cast<State&>(policy_state);
-  Scratch& scratch = *static_cast<Scratch*>(input.scratch);
+  Scratch& scratch = static_cast<Scratch&>(*input.scratch[0]);
   LH_CHECK(state.n_tokens == input.token_begin);
   scratch.threads.resize(static_cast<std::size_t>(input.pool->n_threads()));
   if (compressed()) CompressKeys(input, state, scratch);

@@ -90,21 +90,23 @@ class AttentionExecutor::Run {
     }
   }
 
-  // column_mass of one head of the group.
-  void Mass(const PlanSegment& segment, int64_t begin, int64_t end, int64_t head_of_group, float* mass) {
-    CollectRows(segment, begin, end, [&](int64_t k) {
-      const int64_t row = plan_.rows[static_cast<std::size_t>(k)].row;
-      const QueryToken& token = block_.tokens[static_cast<std::size_t>(row / shape_.group())];
-      return row % shape_.group() == head_of_group ? token.softmax + 2 * HeadOf(row) : nullptr;
-    });
-    std::erase_if(scratch_.rows, [](const RotatedRow& row) { return row.state == nullptr; });
-    if (scratch_.rows.empty()) return;
+  // column_mass of keys [begin, end); the heads of the group are `stride` apart.
+  void Mass(const PlanSegment& segment, int64_t begin, int64_t end, float* mass, int64_t stride) {
     const KeyRun run = ReadKeys(segment, begin, end);
     const int64_t first = begin % kPageTokens;
-    float page_mass[kPageTokens] = {};
-    kernels_.column_mass(scratch_.rows, run, *SequenceOf(segment).rotations, page_mass,
-                         scratch_.workspace.data());
-    for (int64_t i = 0; i < end - begin; ++i) mass[i] += page_mass[first + i];
+    for (int64_t g = 0; g < shape_.group(); ++g) {
+      CollectRows(segment, begin, end, [&](int64_t k) {
+        const int64_t row = plan_.rows[static_cast<std::size_t>(k)].row;
+        const QueryToken& token = block_.tokens[static_cast<std::size_t>(row / shape_.group())];
+        return row % shape_.group() == g ? token.softmax + 2 * HeadOf(row) : nullptr;
+      });
+      std::erase_if(scratch_.rows, [](const RotatedRow& row) { return row.state == nullptr; });
+      if (scratch_.rows.empty()) continue;
+      float page_mass[kPageTokens] = {};
+      kernels_.column_mass(scratch_.rows, run, *SequenceOf(segment).rotations, page_mass,
+                           scratch_.workspace.data());
+      for (int64_t i = 0; i < end - begin; ++i) mass[g * stride + i] += page_mass[first + i];
+    }
   }
 
  private:
@@ -303,9 +305,7 @@ void AttentionExecutor::ColumnMass(const QueryBlock& block, const Plan& plan, co
   Run run(*this, block, plan, plane, *scratch_[static_cast<std::size_t>(thread)]);
   ForEachPart(segment, [&](int64_t begin, int64_t end) {
     if (cancel != nullptr && cancel->cancelled()) return;
-    for (int64_t g = 0; g < shape_.group(); ++g) {
-      run.Mass(segment, begin, end, g, mass + g * stride + begin - segment.key_begin);
-    }
+    run.Mass(segment, begin, end, mass + begin - segment.key_begin, stride);
   });
 }
 

@@ -43,11 +43,11 @@ struct StepInput {
   const AttentionSequence* sequence = nullptr;  // its state is the one that is passed beside it
   int64_t token_begin = 0;
   int64_t n_tokens = 0;
-  const float* q = nullptr;        // [n_tokens, n_heads, head_dim], unrotated
-  const float* softmax = nullptr;  // [n_tokens, n_heads, 2] as in QueryToken; Observe alone has them
+  const float* q = nullptr;  // [n_tokens, n_heads, head_dim], unrotated
+  float* softmax = nullptr;  // [n_tokens, n_heads, 2] as in QueryToken; Observe alone has them
   AttentionExecutor* executor = nullptr;
   ThreadPool* pool = nullptr;
-  PolicyScratch* scratch = nullptr;  // one of NewScratch's; no plan is built meanwhile
+  std::span<const std::unique_ptr<PolicyScratch>> scratch = {};  // one for each thread of the pool; no plan is built meanwhile
   const CancelToken* cancel = nullptr;
 };
 

@@ -5,6 +5,7 @@
 #include "attention/esa.h"
 #include "attention/frequency_registry.h"
 #include "attention/full.h"
+#include "attention/infllm.h"
 #include "attention/lm_infinite.h"
 #include "attention/longheads.h"
 #include "attention/moba.h"
@@ -21,6 +22,7 @@ const std::vector<Method>& All() {
       AutoMethod(),
       EsaMethod(),
       FullMethod(),
+      InfLlmMethod(),
       LeakyReRopeMethod(),
       LmInfiniteMethod(),
       LongHeadsMethod(),

@@ -68,7 +68,7 @@ StepInput AttentionRunner::Step(const Policy& policy, Phase phase, const Attenti
           .softmax = nullptr,
           .executor = &executor_,
           .pool = &pool_,
-          .scratch = WorkOf(policy).scratch[0].get(),
+          .scratch = WorkOf(policy).scratch,
           .cancel = cancel};
 }
 

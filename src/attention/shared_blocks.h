@@ -13,6 +13,7 @@ class SharedBlocks {
   explicit SharedBlocks(int64_t block_floats) : block_floats_(block_floats) {}
 
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
+  int64_t block_floats() const { return block_floats_; }
   uint64_t Bytes() const { return sizeof(float) * static_cast<uint64_t>(size() * block_floats_); }
 
   const float* operator[](int64_t block) const { return blocks_[static_cast<std::size_t>(block)]->data(); }

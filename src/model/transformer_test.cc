@@ -213,6 +213,20 @@ TEST(Transformer, APromptIsOneCallHoweverManyTokenBlocksItTakes) {
                         std::span(halves).subspan(2047 * embed, embed)));
 }
 
+TEST(Transformer, TokenBlocksAreWholeStepsOfThePolicy) {
+  // Steps of 48 count from where a prompt begins, past the first 2048 tokens too.
+  TinyTransformer tiny(
+      {.model = kTiny, .attention = "infllm,n_init=4,n_local=96,block=16,top_k=2,exec_block=48"});
+  const std::vector<int32_t> tokens = TinyTokens(2200, kTiny.vocab_size, 3);
+  const auto prefill = [&](const std::vector<int64_t>& blocks) {
+    SequenceState sequence = tiny->NewSequence();
+    return tiny.Prefill(sequence, tokens, blocks);
+  };
+  const std::vector<float> whole = prefill({2200});
+  EXPECT_TRUE(SameBits(prefill({48 * 20, 48 * 25, 40}), whole));
+  EXPECT_FALSE(SameBits(prefill({2048, 152}), whole));
+}
+
 TEST(Transformer, GivesTheHiddenStatesThatWereAskedFor) {
   TinyTransformer tiny({.model = kTiny});
   const std::size_t embed = static_cast<std::size_t>(kTiny.embed);
@@ -290,7 +304,8 @@ TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
        {"full", kEsa, kLongHeads, kOddLongHeads, "lm-infinite,local=64,top_k=8,top_k_from=0",
         "moba,chunk=24,top_k=4,decode=gated", "quest,budget=64,dense_layers=1",
         "quest,budget=64,dense_layers=0,rule=evaluation", "self-extend,group=4,window=64", "rerope,window=64",
-        "leaky-rerope,window=64", "streaming-llm,recent=64"}) {
+        "leaky-rerope,window=64", "streaming-llm,recent=64",
+        "infllm,n_init=16,n_local=64,block=16,top_k=1,max_cached_block=1"}) {
     for (const KvType kv_type : {KvType::kF32, KvType::kBF16}) {
       // One thread: with more, which of them first meets which work is chance, and so is whose scratch grows.
       TinyTransformer tiny({.model = kTiny, .attention = attention, .kv_type = kv_type, .threads = 1});
@@ -304,7 +319,7 @@ TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
         const Status status = tiny->Forward(std::span(&item, 1), Phase::kDecode, Outputs::kLast, {}, hidden);
         const int64_t count = AllocationCount() - before;
         ASSERT_TRUE(status);
-        if (i >= 8) {  // before, scratch grows with the chunks that cross pages
+        if (i >= 8) {  // before, scratch grows with the chunks that cross pages and the blocks that come
           EXPECT_EQ(count, 0) << attention << ", token " << i;
         }
       }

@@ -366,6 +366,14 @@ INFLLM = [
         trained_window=128,
         **GQA_96,
     ),
+    # Long enough for whatever an engine keeps of the newest tokens to be used over again.
+    infllm_case(
+        "many-pages",
+        "n_init=6,n_local=40,block=16,top_k=3,representatives=3,exec_block=32",
+        800,
+        [300, 461, 1],
+        **MQA_64,
+    ),
     infllm_case("per-head", SMALL, 150, [119, 1], per_head="on", **GQA_64, seed=21),
     infllm_case("compat-mha", SMALL, 150, [24, 95, 1], compat="all", **MHA_64, seed=32),
     infllm_case("compat-gqa", UNEVEN, 130, [60, 44, 1], compat="all", **GQA_96, seed=7),
