@@ -7,6 +7,7 @@ import array
 import json
 import os
 import pathlib
+import resource
 import signal
 import struct
 import subprocess
@@ -125,6 +126,49 @@ class Logits(unittest.TestCase):
         self.assertEqual(len(rows[0]), 8 * 272)
         for other in rows[1:]:
             self.assertLess(max(abs(a - b) for a, b in zip(rows[0], other)), 3e-5)
+
+
+    def test_an_older_file_stays_until_the_new_one_is_whole(self):
+        folder = SCRATCH / "logits"
+        folder.mkdir()
+        out = folder / "old.npy"
+        ids = SCRATCH / "many.npy"
+        write_ids(ids, [1, 2, 3, 4] * 5000)
+        command = [PROGRAM, "logits", "-m", MODELS / "plain.gguf", "--tokens", ids, "--out", out, "--attn", "full",
+                   "--backend", "ref"]
+        command = [str(argument) for argument in command]
+        out.write_text("old")
+        # A disk that fills up.
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        full = subprocess.run(command, capture_output=True, timeout=120, preexec_fn=limit)
+        self.assertEqual(full.returncode, 2, full.stderr)
+        self.assertIn(b"old.npy", full.stderr)
+        self.assertEqual([file.name for file in folder.iterdir()], ["old.npy"])
+        self.assertEqual(out.read_text(), "old")
+        # Ctrl-C, once it writes.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while process.poll() is None and not any(file.stat().st_size > 1 << 16 for file in folder.iterdir()):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        error = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 130, error)
+        self.assertEqual([file.name for file in folder.iterdir()], ["old.npy"])
+        self.assertEqual(out.read_text(), "old")
+
+    def test_what_it_is_made_from_is_not_written_over(self):
+        ids = SCRATCH / "precious.npy"
+        write_ids(ids, [1, 2, 3])
+        model = SCRATCH / "precious.gguf"
+        model.write_bytes((MODELS / "plain.gguf").read_bytes())
+        link = SCRATCH / "link.npy"
+        link.symlink_to(ids)
+        os.link(model, SCRATCH / "hard.npy")
+        before = ids.read_bytes(), model.read_bytes()
+        for out in (ids, model, link, SCRATCH / "." / "precious.npy", SCRATCH / "hard.npy"):
+            result = run("logits", "-m", model, "--tokens", ids, "--out", out)
+            self.assertEqual(result.returncode, 2, (out, result.stderr))
+            self.assertIn(b"itself", result.stderr)
+        self.assertEqual((ids.read_bytes(), model.read_bytes()), before)
 
 
 class BadInput(unittest.TestCase):
