@@ -138,8 +138,9 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   return plan;
 }
 
-Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool chat) const try {
-  if (!chat) return tokenizer_->Encode(text, {.parse_special = false, .add_special = true});
+Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool chat,
+                                                  const CancelToken* cancel) const try {
+  if (!chat) return tokenizer_->Encode(text, {.add_special = true, .cancel = cancel});
   if (!chat_template_) return Unsupported(chat_template_error_);
   const Vocabulary& vocabulary = tokenizer_->vocabulary();
   const auto text_of = [&](TokenId id) -> std::string {
@@ -155,7 +156,8 @@ Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool ch
     tokens.push_back(vocabulary.bos);
   }
   const auto append = [&](std::string_view part, bool special) -> Status {
-    LH_ASSIGN(const std::vector<TokenId> ids, tokenizer_->Encode(part, {.parse_special = special}));
+    LH_ASSIGN(const std::vector<TokenId> ids,
+              tokenizer_->Encode(part, {.parse_special = special, .cancel = cancel}));
     tokens.insert(tokens.end(), ids.begin(), ids.end());
     return {};
   };

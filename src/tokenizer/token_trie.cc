@@ -14,10 +14,11 @@ void TokenTrie::Add(std::string_view text, TokenId id) {
   if (ids_[node] == kNoToken) ids_[node] = id;
 }
 
-TokenTrie::Match TokenTrie::Find(std::string_view text, size_t from) const {
+TokenTrie::Match TokenTrie::Find(std::string_view text, size_t from, const CancelToken* cancel) const {
   if (ids_.size() == 1) return {};
   for (size_t begin = from; begin < text.size(); ++begin) {
     if (!begins_[static_cast<uint8_t>(text[begin])]) continue;
+    if (Cancelled(cancel)) return {};
     Match longest;
     uint32_t node = 0;
     for (size_t i = begin; i < text.size(); ++i) {

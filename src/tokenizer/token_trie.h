@@ -23,8 +23,8 @@ class TokenTrie {
   // Of equal texts the first one stays; an empty text is ignored.
   void Add(std::string_view text, TokenId id);
 
-  // The first match at or after `from`.
-  Match Find(std::string_view text, size_t from) const;
+  // The first match at or after `from`; none that counts where `cancel` was raised meanwhile.
+  Match Find(std::string_view text, size_t from, const CancelToken* cancel) const;
 
  private:
   static uint64_t Edge(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<uint8_t>(byte); }

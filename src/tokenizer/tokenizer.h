@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/result.h"
 
 namespace longheads {
@@ -44,7 +45,8 @@ struct EncodeOptions {
   // found in any case. In SPM what follows a control token begins with a space anew, as in Hugging Face's
   // Llama tokenizer.
   bool parse_special = false;
-  bool add_special = false;  // BOS and EOS at the ends as the vocabulary asks for them
+  bool add_special = false;             // BOS and EOS at the ends as the vocabulary asks for them
+  const CancelToken* cancel = nullptr;  // gives ErrorKind::kCancelled soon after it is raised
 };
 
 class Tokenizer {
@@ -70,7 +72,8 @@ class Tokenizer {
   // How many bytes of `text` no token stands for. Encode leaves them out (BPE, as Hugging Face does) or makes
   // them the unknown token (SPM), so a caller that must not lose text asks first. Small vocabularies lack a
   // few bytes: SmolLM2's has none for six control characters and for planes 4 to 11, all unassigned.
-  virtual size_t BytesWithoutToken(std::string_view text) const = 0;
+  virtual Result<size_t> BytesWithoutToken(std::string_view text,
+                                           const CancelToken* cancel = nullptr) const = 0;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   bool IsEndOfGeneration(TokenId id) const;
@@ -78,6 +81,11 @@ class Tokenizer {
  protected:
   explicit Tokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
   TokenType Type(TokenId id) const;  // of an id inside the vocabulary
+  static tl::unexpected<Error> Stopped() { return MakeError(ErrorKind::kCancelled, "stopped"); }
+  // What to look at while one word is encoded: only a very long one takes a time in which to be stopped.
+  static const CancelToken* WithinWord(std::string_view word, const CancelToken* cancel) {
+    return word.size() < 4096 ? nullptr : cancel;
+  }
   Vocabulary vocabulary_;
 };
 

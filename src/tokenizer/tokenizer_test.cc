@@ -90,8 +90,8 @@ TEST(Bpe, TheLowestRankMergesFirstWhereverItIs) {
 TEST(Bpe, BytesWithoutATokenAreLeftOutAndReported) {
   const auto tokenizer = Make(TinyBpe());
   EXPECT_EQ(Encode(*tokenizer, "a\u00E9b"), Ids({3})) << "as in `tokenizers`, the neighbours meet";
-  EXPECT_EQ(tokenizer->BytesWithoutToken("a\u00E9b"), 2u);
-  EXPECT_EQ(tokenizer->BytesWithoutToken("abc"), 0u);
+  EXPECT_EQ(*tokenizer->BytesWithoutToken("a\u00E9b"), 2u);
+  EXPECT_EQ(*tokenizer->BytesWithoutToken("abc"), 0u);
 }
 
 TEST(Bpe, TheLongestSpecialTokenWinsAndControlTokensOnlyWhenParsed) {
@@ -125,7 +125,7 @@ TEST(Spm, TheHighestScoreMergesFirstAndUnknownCharactersInARunAreOneToken) {
   EXPECT_EQ(Encode(*tokenizer, "ab"), Ids({3, 6}));
   EXPECT_EQ(Encode(*tokenizer, "a b"), Ids({7, 3, 5}));
   EXPECT_EQ(Encode(*tokenizer, "\u4E2D\u6587b"), Ids({3, 0, 5}));
-  EXPECT_EQ(tokenizer->BytesWithoutToken("\u4E2D\u6587b"), 6u);
+  EXPECT_EQ(*tokenizer->BytesWithoutToken("\u4E2D\u6587b"), 6u);
   EXPECT_EQ(Encode(*tokenizer, ""), Ids());
 }
 
@@ -217,7 +217,7 @@ TEST(Tokenizer, TheRoundTripOfAnyTextIsTheIdentity) {
   for (int i = 0; i < 2000; ++i) {
     const std::string text = RandomText(random);
     for (const auto& tokenizer : all) {
-      ASSERT_EQ(tokenizer->BytesWithoutToken(text), 0u);
+      ASSERT_EQ(*tokenizer->BytesWithoutToken(text), 0u);
       ASSERT_EQ(tokenizer->Decode(Encode(*tokenizer, text), /*special=*/false), text);
     }
   }
@@ -292,6 +292,37 @@ TEST(Tokenizer, LongTextsTakeTimeInProportion) {
     }
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(4));
+}
+
+// Texts so large that each is still being encoded when the token is raised: many words; one word alone;
+// nothing that the first expression of a pre-tokenizer looks for; what begins like a special token; what must
+// be repaired first.
+TEST(Tokenizer, EncodingStopsWhereItIsWhenItIsCancelled) {
+  std::vector<std::string> texts;
+  for (const char* const part :
+       {"the quick brown fox 12 ", "abcd", "\u4E2D\u6587", "<|im_start|", "\xFF \x80"}) {
+    std::string& text = texts.emplace_back();
+    while (text.size() < std::size_t{1} << 25) text += part;
+  }
+  for (const auto& tokenizer : MakeAll()) {
+    for (const std::string& text : texts) {
+      CancelToken cancel;
+      std::thread canceller([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        cancel.Cancel();
+      });
+      const auto ids = tokenizer->Encode(text, {.parse_special = true, .cancel = &cancel});
+      canceller.join();
+      ASSERT_FALSE(ids.has_value()) << text.substr(0, 20);
+      EXPECT_EQ(ids.error().kind, ErrorKind::kCancelled);
+    }
+    CancelToken raised;
+    raised.Cancel();
+    for (const char* const text : {"", "a", "a b", "<|im_start|>", "<s>"}) {
+      EXPECT_FALSE(tokenizer->Encode(text, {.parse_special = true, .cancel = &raised}).has_value());
+    }
+    EXPECT_EQ(tokenizer->BytesWithoutToken("a", &raised).error().kind, ErrorKind::kCancelled);
+  }
 }
 
 TEST(Tokenizer, ThreadsShareOneTokenizer) {
