@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/bytes.h"
+#include "base/cores.h"
 #include "model/gguf_vocabulary.h"
 
 namespace longheads {
