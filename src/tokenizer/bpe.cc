@@ -117,10 +117,9 @@ Result<std::unique_ptr<const Tokenizer>> BpeTokenizer::Create(Vocabulary vocabul
   for (size_t i = 0; i < v.tokens.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     const TokenType type = tokenizer->Type(id);
-    if (type == TokenType::kUserDefined) tokenizer->user_defined_.Add(v.tokens[i], id);
-    if (type == TokenType::kUserDefined || type == TokenType::kControl || type == TokenType::kUnknown) {
-      tokenizer->user_defined_and_control_.Add(v.tokens[i], id);
-    }
+    if (type == TokenType::kUserDefined) tokenizer->specials_.AddUserDefined(v.tokens[i], id);
+    if (type == TokenType::kControl || type == TokenType::kUnknown)
+      tokenizer->specials_.AddControl(v.tokens[i], id);
     if (tokenizer->pre_tokenizer_.ignores_merges() && type == TokenType::kNormal) {
       const std::optional<std::string> bytes = BytesOfAlphabet(v.tokens[i]);
       if (bytes) tokenizer->whole_words_.emplace(*bytes, id);
@@ -237,13 +236,13 @@ Status BpeTokenizer::EncodeText(std::string_view text, const CancelToken* cancel
 
 Result<std::vector<TokenId>> BpeTokenizer::Encode(std::string_view text, EncodeOptions options) const {
   std::string repaired;
-  if (!IsWellFormedUtf8(text)) text = repaired = ReplaceIllFormedUtf8(text);
+  const Input input = Prepare(text, options, repaired);
+  text = input.text;
   std::vector<TokenId> ids;
   if (options.add_special && vocabulary_.add_bos) ids.push_back(vocabulary_.bos);
-  const TokenTrie& specials = options.parse_special ? user_defined_and_control_ : user_defined_;
   WordCache cache;
   for (size_t from = 0; from < text.size();) {
-    const TokenTrie::Match match = specials.Find(text, from, options.cancel);
+    const TokenTrie::Match match = specials_.Find(text, from, input.literal, options.cancel);
     LH_TRY(EncodeText(text.substr(from, match.begin - from), options.cancel, cache, ids));
     if (match.id == kNoToken) break;
     ids.push_back(match.id);

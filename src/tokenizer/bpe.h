@@ -46,8 +46,7 @@ class BpeTokenizer final : public Tokenizer {
   std::array<TokenId, 256> byte_tokens_;  // kNoToken: the vocabulary has no token for this byte
   std::unordered_map<uint64_t, Merge, PairHash> merges_;
   std::unordered_map<std::string, TokenId> whole_words_;  // only where merges are ignored
-  TokenTrie user_defined_;
-  TokenTrie user_defined_and_control_;
+  TokenTrie specials_;                                    // user-defined and control tokens
 };
 
 }  // namespace longheads

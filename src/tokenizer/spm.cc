@@ -95,7 +95,7 @@ Status SpmTokenizer::ReadTokens() {
     switch (Type(id)) {
       case TokenType::kControl:
       case TokenType::kUnknown:
-        control_.Add(text, id);
+        control_.AddControl(text, id);
         break;
       case TokenType::kByte: {
         const std::optional<uint8_t> byte = ByteOfToken(text);
@@ -111,7 +111,7 @@ Status SpmTokenizer::ReadTokens() {
         break;
       }
       case TokenType::kUserDefined:
-        user_defined_.Add(text, id);
+        user_defined_.AddUserDefined(text, id);
         pieces_.emplace(text, id);
         break;
       case TokenType::kNormal: {
@@ -219,8 +219,7 @@ Status SpmTokenizer::EncodePieces(std::string_view text, const CancelToken* canc
   return MergePieces(text.substr(begin), cancel, ids);
 }
 
-// A text between control tokens: each begins anew with the space prefix, as in Hugging Face's Llama
-// tokenizer.
+// A text between control tokens: each begins anew with the space prefix.
 Status SpmTokenizer::EncodeSegment(std::string_view text, const CancelToken* cancel,
                                    std::vector<TokenId>& ids) const {
   if (text.empty()) return {};
@@ -229,7 +228,7 @@ Status SpmTokenizer::EncodeSegment(std::string_view text, const CancelToken* can
   if (vocabulary_.add_space_prefix) normalised.append(kSpace);
   AppendReplacing(text, " ", kSpace, normalised, cancel);
   for (size_t from = 0; from < normalised.size();) {
-    const TokenTrie::Match match = user_defined_.Find(normalised, from, cancel);
+    const TokenTrie::Match match = user_defined_.Find(normalised, from, /*literal=*/{}, cancel);
     LH_TRY(EncodePieces(std::string_view(normalised).substr(from, match.begin - from), cancel, ids));
     if (match.id == kNoToken) break;
     ids.push_back(match.id);
@@ -240,12 +239,12 @@ Status SpmTokenizer::EncodeSegment(std::string_view text, const CancelToken* can
 
 Result<std::vector<TokenId>> SpmTokenizer::Encode(std::string_view text, EncodeOptions options) const {
   std::string repaired;
-  if (!IsWellFormedUtf8(text)) text = repaired = ReplaceIllFormedUtf8(text);
+  const Input input = Prepare(text, options, repaired);
+  text = input.text;
   std::vector<TokenId> ids;
   if (options.add_special && vocabulary_.add_bos) ids.push_back(vocabulary_.bos);
   for (size_t from = 0; from < text.size();) {
-    const TokenTrie::Match match =
-        options.parse_special ? control_.Find(text, from, options.cancel) : TokenTrie::Match{};
+    const TokenTrie::Match match = control_.Find(text, from, input.literal, options.cancel);
     LH_TRY(EncodeSegment(text.substr(from, match.begin - from), options.cancel, ids));
     if (match.id == kNoToken) break;
     ids.push_back(match.id);

@@ -109,6 +109,29 @@ TEST(Bpe, TheLongestSpecialTokenWinsAndControlTokensOnlyWhenParsed) {
   }
 }
 
+TEST(Tokenizer, NoControlTokenSharesAByteWithALiteralRange) {
+  const auto bpe = MakeBpe("smollm");
+  const auto& tokens = bpe->vocabulary().tokens;
+  const auto id = [&](std::string_view text) {
+    return static_cast<TokenId>(std::find(tokens.begin(), tokens.end(), text) - tokens.begin());
+  };
+  const std::string text = "<|im_start|>><|im_end|>::<|im_end|>";
+  const auto encode = [&](size_t begin, size_t end) {
+    return Encode(*bpe, text, {.parse_special = true, .literal = {begin, end}});
+  };
+  const Ids none = {id("<|im_start|>>"), id("<|im_end|>"), id("::"), id("<|im_end|>")};
+  EXPECT_EQ(encode(0, 0), none);
+  EXPECT_EQ(encode(13, 13), none) << "an empty range holds nothing";
+  Ids plain = Encode(*bpe, ">");
+  plain.insert(plain.begin(), id("<|im_start|>"));
+  plain.insert(plain.end(), none.begin() + 1, none.end());
+  EXPECT_EQ(encode(12, 13), plain) << "the shorter token ends before the range";
+  EXPECT_EQ(encode(0, text.size()), Encode(*bpe, text)) << "user-defined tokens are found in any case";
+  Ids end = Encode(*bpe, text.substr(0, text.size() - 10));
+  end.push_back(id("<|im_end|>"));
+  EXPECT_EQ(encode(0, text.size() - 10), end);
+}
+
 TEST(Bpe, AMissingPreTokenizerIsTheDefaultOneAndAnUnknownOneIsRefusedByName) {
   const std::string text = "12345 a=b, \u4E2D\u6587...";
   EXPECT_EQ(Encode(*MakeBpe(""), text), Encode(*MakeBpe("default"), text));
