@@ -2,66 +2,191 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace longheads {
 
 struct AttentionExecutor::Scratch {
   std::vector<float> states;  // [rows, StateFloats]
+  std::vector<float> parts;   // the same, of one as_key segment: its tokens', then its key's
   std::vector<RotatedRow> rows;
-  Buffer<float> page;       // a page expanded to float32
-  Buffer<float> workspace;  // the kernel's own
+  Buffer<float> page;       // a page expanded to float32, or gathered keys and values
+  Buffer<float> turned;     // keys on the absolute plane
+  Buffer<float> workspace;  // the kernels' own
 };
 
-// A part of a segment inside one page, with its rows' partial states.
-struct AttentionExecutor::FewItem {
-  const QueryBlock* block;
+// What one thread of RunFew does at a time: a part of a segment, or all of one that enters as a key.
+struct AttentionExecutor::Item {
+  std::size_t block;
   const PlanSegment* segment;
-  const Plan* plan;
-  int64_t key_begin;
-  int64_t key_end;
-  int64_t state;  // offset into states_
+  int64_t begin;
+  int64_t end;
+  int64_t state;  // offset into states_: one per row of the segment
 };
 
 namespace {
 
-// Collects the rows of `segment` that see a key of [key_begin, key_end), with state(k) for the segment's k-th
-// row.
-template <typename StateOf>
-void CollectRows(const QueryBlock& block, const HeadShape& shape, const Plan& plan,
-                 const PlanSegment& segment, int64_t key_begin, int64_t key_end, const StateOf& state_of,
-                 std::vector<RotatedRow>& rows) {
-  const int64_t group = shape.group();
-  const int64_t page_begin = key_begin / kPageTokens * kPageTokens;
-  rows.clear();
-  for (int64_t k = segment.row_begin; k < segment.row_end; ++k) {
-    const PlanRow& entry = plan.rows[static_cast<std::size_t>(k)];
-    const QueryToken& token = block.tokens[static_cast<std::size_t>(entry.row / group)];
-    const int64_t begin = std::max(key_begin, token.position - segment.max_distance + 1);
-    const int64_t end = std::min(key_end, token.position - segment.min_distance + 1);
-    if (begin >= end) continue;
-    const int64_t head = block.kv_head * group + entry.row % group;
-    rows.push_back({.q = token.q + head * shape.head_dim,
-                    .x = entry.x,
-                    .key_begin = static_cast<int32_t>(begin - page_begin),
-                    .key_end = static_cast<int32_t>(end - page_begin),
-                    .state = state_of(k)});
+// Calls part(begin, end) for the pieces of a segment that lie in one page, or are as long as one.
+template <typename PartFunction>
+void ForEachPart(const PlanSegment& segment, const PartFunction& part) {
+  for (int64_t begin = segment.key_begin; begin < segment.key_end;) {
+    const int64_t page_end = segment.listed ? begin + kPageTokens : (begin / kPageTokens + 1) * kPageTokens;
+    const int64_t end = std::min(segment.key_end, page_end);
+    part(begin, end);
+    begin = end;
   }
 }
 
-KeyRun RunOf(const KvSequence::Floats& page, int64_t key_end, int64_t head_dim) {
-  return {.k = page.k,
-          .v = page.v,
-          .v_stride = kPageTokens,
-          .n_keys = (key_end - 1) % kPageTokens + 1,
-          .head_dim = head_dim};
-}
-
 }  // namespace
+
+// One block's plan on one thread.
+class AttentionExecutor::Run {
+ public:
+  Run(const AttentionExecutor& executor, const QueryBlock& block, const Plan& plan, const KeyPlane& plane,
+      Scratch& scratch)
+      : shape_(executor.shape_),
+        kernels_(executor.kernels_),
+        block_(block),
+        plan_(plan),
+        plane_(plane),
+        scratch_(scratch) {}
+
+  // Merges what keys [begin, end) of the segment give its k-th plan row into state_of(k).
+  template <typename StateOf>
+  void Attend(const PlanSegment& segment, int64_t begin, int64_t end, bool few, const StateOf& state_of) {
+    CollectRows(segment, begin, end, state_of);
+    if (scratch_.rows.empty()) return;
+    const KeyRun run = ReadKeys(segment, begin, end);
+    const auto attend = few ? kernels_.attend_few : kernels_.attend;
+    attend(scratch_.rows, run, *SequenceOf(segment).rotations, scratch_.workspace.data());
+  }
+
+  // The same for all of a segment that enters as one key.
+  template <typename StateOf>
+  void AttendAsKey(const PlanSegment& segment, bool few, const StateOf& state_of) {
+    const int64_t d = shape_.head_dim;
+    const int64_t floats = StateFloats(d);
+    const int64_t n_rows = segment.row_end - segment.row_begin;
+    scratch_.parts.resize(static_cast<std::size_t>(2 * n_rows * floats));
+    const auto tokens_of = [&](int64_t k) {
+      return scratch_.parts.data() + (k - segment.row_begin) * floats;
+    };
+    const auto key_of = [&](int64_t k) { return tokens_of(k) + n_rows * floats; };
+    for (int64_t row = 0; row < 2 * n_rows; ++row) ClearState(scratch_.parts.data() + row * floats, d);
+    ForEachPart(segment, [&](int64_t begin, int64_t end) { Attend(segment, begin, end, few, tokens_of); });
+    PlanSegment key = segment;
+    key.key_begin = segment.as_key;
+    key.key_end = segment.as_key + 1;
+    key.listed = key.absolute = false;
+    Attend(key, key.key_begin, key.key_end, few, key_of);
+    for (int64_t k = segment.row_begin; k < segment.row_end; ++k) {
+      float* const tokens = tokens_of(k);
+      const float* const as_key = key_of(k);
+      if (tokens[d + 1] == 0 || as_key[d + 1] == 0) continue;  // the row sees none of them, or not the key
+      for (int64_t m = 0; m < d; ++m) tokens[m] /= tokens[d + 1];
+      tokens[d] = as_key[d];
+      tokens[d + 1] = 1;
+      kernels_.merge(state_of(k), tokens, d);
+    }
+  }
+
+  // column_mass of one head of the group.
+  void Mass(const PlanSegment& segment, int64_t begin, int64_t end, int64_t head_of_group, float* mass) {
+    CollectRows(segment, begin, end, [&](int64_t k) {
+      const int64_t row = plan_.rows[static_cast<std::size_t>(k)].row;
+      const QueryToken& token = block_.tokens[static_cast<std::size_t>(row / shape_.group())];
+      return row % shape_.group() == head_of_group ? token.softmax + 2 * HeadOf(row) : nullptr;
+    });
+    std::erase_if(scratch_.rows, [](const RotatedRow& row) { return row.state == nullptr; });
+    if (scratch_.rows.empty()) return;
+    const KeyRun run = ReadKeys(segment, begin, end);
+    const int64_t first = begin % kPageTokens;
+    float page_mass[kPageTokens] = {};
+    kernels_.column_mass(scratch_.rows, run, *SequenceOf(segment).rotations, page_mass,
+                         scratch_.workspace.data());
+    for (int64_t i = 0; i < end - begin; ++i) mass[i] += page_mass[first + i];
+  }
+
+ private:
+  const AttentionSequence& SequenceOf(const PlanSegment& segment) const {
+    return block_.sequences[static_cast<std::size_t>(segment.sequence)];
+  }
+  int64_t HeadOf(int64_t row) const { return block_.kv_head * shape_.group() + row % shape_.group(); }
+
+  // The rows that see a key of [begin, end), their key ranges counted as ReadKeys lays the keys out.
+  template <typename StateOf>
+  void CollectRows(const PlanSegment& segment, int64_t begin, int64_t end, const StateOf& state_of) {
+    const int64_t base = segment.listed ? begin : begin / kPageTokens * kPageTokens;
+    const float scale = SequenceOf(segment).scale;
+    scratch_.rows.clear();
+    for (int64_t k = segment.row_begin; k < segment.row_end; ++k) {
+      const PlanRow& entry = plan_.rows[static_cast<std::size_t>(k)];
+      const std::size_t t = static_cast<std::size_t>(entry.row / shape_.group());
+      const QueryToken& token = block_.tokens[t];
+      int64_t first = begin;
+      int64_t last = end;
+      if (!segment.listed) {
+        first = std::max(first, token.position - segment.max_distance + 1);
+        last = std::min(last, token.position - segment.min_distance + 1);
+        if (first >= last) continue;
+      }
+      scratch_.rows.push_back({.q = token.q + HeadOf(entry.row) * shape_.head_dim,
+                               .x = entry.x,
+                               .scale = plan_.token_scales.empty() ? scale : scale * plan_.token_scales[t],
+                               .key_begin = static_cast<int32_t>(first - base),
+                               .key_end = static_cast<int32_t>(last - base),
+                               .state = state_of(k)});
+    }
+  }
+
+  // Keys [begin, end) of a segment where the kernels can read them: at their places in the page, or side by
+  // side.
+  KeyRun ReadKeys(const PlanSegment& segment, int64_t begin, int64_t end) {
+    const AttentionSequence& sequence = SequenceOf(segment);
+    const int64_t d = shape_.head_dim;
+    float* const page = scratch_.page.data();
+    KeyRun run{.k = nullptr, .v = nullptr, .v_stride = kPageTokens, .n_keys = 0, .head_dim = d};
+    std::span<const int32_t> list;
+    if (segment.listed) {
+      list = std::span(plan_.keys)
+                 .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+      sequence.kv->Gather(block_.layer, block_.kv_head, list, page, page + kPageTokens * d);
+      run.k = page;
+      run.v = page + kPageTokens * d;
+      run.n_keys = end - begin;
+    } else {
+      const KvSequence::Floats floats =
+          sequence.kv->Read(block_.layer, block_.kv_head, begin / kPageTokens, page);
+      run.k = floats.k;
+      run.v = floats.v;
+      run.n_keys = (end - 1) % kPageTokens + 1;
+    }
+    if (segment.absolute) {
+      const int64_t first = segment.listed ? 0 : begin % kPageTokens;
+      float* const turned = scratch_.turned.data();
+      for (int64_t i = first; i < run.n_keys; ++i) {
+        const int64_t key = segment.listed ? list[static_cast<std::size_t>(i)] : begin - first + i;
+        kernels_.rotate(run.k + i * d, plane_.ToAbsolute(key), *sequence.rotations, turned + i * d);
+      }
+      run.k = turned;
+    }
+    return run;
+  }
+
+  const HeadShape& shape_;
+  const AttentionKernels& kernels_;
+  const QueryBlock& block_;
+  const Plan& plan_;
+  const KeyPlane& plane_;
+  Scratch& scratch_;
+};
 
 AttentionExecutor::AttentionExecutor(const AttentionKernels& kernels, const HeadShape& shape, int n_threads)
     : shape_(shape), kernels_(kernels) {
   for (int thread = 0; thread < n_threads; ++thread) {
     auto scratch = std::make_unique<Scratch>();
     scratch->page.Reset(2 * kPageTokens * shape.head_dim);
+    scratch->turned.Reset(kPageTokens * shape.head_dim);
     scratch->workspace.Reset(AttendWorkspace(kernels.row_tile, shape.head_dim));
     scratch_.push_back(std::move(scratch));
   }
@@ -69,8 +194,17 @@ AttentionExecutor::AttentionExecutor(const AttentionKernels& kernels, const Head
 
 AttentionExecutor::~AttentionExecutor() = default;
 
-void AttentionExecutor::RunBlock(const QueryBlock& block, const Plan& plan, const RotationTable& rotations,
-                                 float scale, int thread, const CancelToken* cancel) {
+namespace {
+
+void FinishRow(const float* state, const QueryToken& token, int64_t head, int64_t d) {
+  FinishState(state, d, token.out + head * d);
+  if (token.softmax != nullptr) std::copy_n(state + d, 2, token.softmax + 2 * head);
+}
+
+}  // namespace
+
+void AttentionExecutor::RunBlock(const QueryBlock& block, const Plan& plan, const KeyPlane& plane, int thread,
+                                 const CancelToken* cancel) {
   Scratch& scratch = *scratch_[static_cast<std::size_t>(thread)];
   const int64_t d = shape_.head_dim;
   const int64_t group = shape_.group();
@@ -78,33 +212,32 @@ void AttentionExecutor::RunBlock(const QueryBlock& block, const Plan& plan, cons
   scratch.states.resize(static_cast<std::size_t>(n_rows * StateFloats(d)));
   float* const states = scratch.states.data();
   for (int64_t row = 0; row < n_rows; ++row) ClearState(states + row * StateFloats(d), d);
+  const auto state_of = [&](int64_t k) {
+    return states + plan.rows[static_cast<std::size_t>(k)].row * StateFloats(d);
+  };
+  const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
 
+  Run run(*this, block, plan, plane, scratch);
   for (const PlanSegment& segment : plan.segments) {
-    const KvSequence& sequence = *block.sequences[static_cast<std::size_t>(segment.sequence)];
-    for (int64_t begin = segment.key_begin; begin < segment.key_end;) {
-      if (cancel != nullptr && cancel->cancelled()) return;
-      const int64_t page = begin / kPageTokens;
-      const int64_t end = std::min(segment.key_end, (page + 1) * kPageTokens);
-      const auto state_of = [&](int64_t k) {
-        return states + plan.rows[static_cast<std::size_t>(k)].row * StateFloats(d);
-      };
-      CollectRows(block, shape_, plan, segment, begin, end, state_of, scratch.rows);
-      if (!scratch.rows.empty()) {
-        const KeyRun run =
-            RunOf(sequence.Read(block.layer, block.kv_head, page, scratch.page.data()), end, d);
-        kernels_.attend(scratch.rows, run, rotations, scale, scratch.workspace.data());
-      }
-      begin = end;
+    if (segment.as_key != PlanSegment::kNoKey) {
+      if (cancelled()) return;
+      run.AttendAsKey(segment, /*few=*/false, state_of);
+      continue;
     }
+    ForEachPart(segment, [&](int64_t begin, int64_t end) {
+      if (!cancelled()) run.Attend(segment, begin, end, /*few=*/false, state_of);
+    });
   }
+  if (cancelled()) return;
   for (int64_t row = 0; row < n_rows; ++row) {
-    const QueryToken& token = block.tokens[static_cast<std::size_t>(row / group)];
-    FinishState(states + row * StateFloats(d), d, token.out + (block.kv_head * group + row % group) * d);
+    FinishRow(states + row * StateFloats(d), block.tokens[static_cast<std::size_t>(row / group)],
+              block.kv_head * group + row % group, d);
   }
 }
 
 void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, std::span<const Plan> plans,
-                               const RotationTable& rotations, float scale, ThreadPool& pool) {
+                               const KeyPlane& plane, ThreadPool& pool) {
+  LH_CHECK(pool.n_threads() <= static_cast<int>(scratch_.size()));
   const int64_t d = shape_.head_dim;
   const int64_t group = shape_.group();
   const int64_t state_floats = StateFloats(d);
@@ -112,55 +245,68 @@ void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, std::span<con
   int64_t n_states = 0;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     for (const PlanSegment& segment : plans[b].segments) {
-      for (int64_t begin = segment.key_begin; begin < segment.key_end;) {
-        const int64_t end = std::min(segment.key_end, (begin / kPageTokens + 1) * kPageTokens);
-        items_.push_back({&blocks[b], &segment, &plans[b], begin, end, n_states * state_floats});
+      const auto add = [&](int64_t begin, int64_t end) {
+        items_.push_back({b, &segment, begin, end, n_states * state_floats});
         n_states += segment.row_end - segment.row_begin;
-        begin = end;
+      };
+      if (segment.as_key != PlanSegment::kNoKey) {
+        add(segment.key_begin, segment.key_end);
+      } else {
+        ForEachPart(segment, add);
       }
     }
   }
   states_.resize(static_cast<std::size_t>(n_states * state_floats));
 
   pool.Run(static_cast<int64_t>(items_.size()), [&](int64_t index, int thread) {
-    const FewItem& item = items_[static_cast<std::size_t>(index)];
+    const Item& item = items_[static_cast<std::size_t>(index)];
     const PlanSegment& segment = *item.segment;
-    Scratch& scratch = *scratch_[static_cast<std::size_t>(thread)];
     const auto state_of = [&](int64_t k) {
       return states_.data() + item.state + (k - segment.row_begin) * state_floats;
     };
     for (int64_t k = segment.row_begin; k < segment.row_end; ++k) ClearState(state_of(k), d);
-    CollectRows(*item.block, shape_, *item.plan, segment, item.key_begin, item.key_end, state_of,
-                scratch.rows);
-    if (scratch.rows.empty()) return;
-    const KvSequence& sequence = *item.block->sequences[static_cast<std::size_t>(segment.sequence)];
-    const int64_t page = item.key_begin / kPageTokens;
-    const KeyRun run = RunOf(sequence.Read(item.block->layer, item.block->kv_head, page, scratch.page.data()),
-                             item.key_end, d);
-    kernels_.attend_few(scratch.rows, run, rotations, scale, scratch.workspace.data());
+    Run run(*this, blocks[item.block], plans[item.block], plane, *scratch_[static_cast<std::size_t>(thread)]);
+    if (segment.as_key != PlanSegment::kNoKey) {
+      run.AttendAsKey(segment, /*few=*/true, state_of);
+    } else {
+      run.Attend(segment, item.begin, item.end, /*few=*/true, state_of);
+    }
   });
 
-  // Few rows: one after the other, in the order of the items, which is that of the keys.
+  // Few rows: one after the other, in the order of the items, which is the plans'.
   Scratch& scratch = *scratch_[0];
   std::size_t next = 0;
-  for (const QueryBlock& block : blocks) {
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const QueryBlock& block = blocks[b];
     const int64_t n_rows = static_cast<int64_t>(block.tokens.size()) * group;
     scratch.states.resize(static_cast<std::size_t>(n_rows * state_floats));
     for (int64_t row = 0; row < n_rows; ++row) ClearState(scratch.states.data() + row * state_floats, d);
-    for (; next < items_.size() && items_[next].block == &block; ++next) {
-      const FewItem& item = items_[next];
+    for (; next < items_.size() && items_[next].block == b; ++next) {
+      const Item& item = items_[next];
       for (int64_t k = item.segment->row_begin; k < item.segment->row_end; ++k) {
-        const int32_t row = item.plan->rows[static_cast<std::size_t>(k)].row;
+        const int32_t row = plans[b].rows[static_cast<std::size_t>(k)].row;
         kernels_.merge(scratch.states.data() + row * state_floats,
                        states_.data() + item.state + (k - item.segment->row_begin) * state_floats, d);
       }
     }
     for (int64_t row = 0; row < n_rows; ++row) {
-      const QueryToken& token = block.tokens[static_cast<std::size_t>(row / group)];
-      FinishState(scratch.states.data() + row * state_floats, d,
-                  token.out + (block.kv_head * group + row % group) * d);
+      FinishRow(scratch.states.data() + row * state_floats,
+                block.tokens[static_cast<std::size_t>(row / group)], block.kv_head * group + row % group, d);
     }
   }
+}
+
+void AttentionExecutor::ColumnMass(const QueryBlock& block, const Plan& plan, const PlanSegment& segment,
+                                   const KeyPlane& plane, int thread, const CancelToken* cancel, float* mass,
+                                   int64_t stride) {
+  LH_CHECK(!segment.listed && segment.as_key == PlanSegment::kNoKey);
+  Run run(*this, block, plan, plane, *scratch_[static_cast<std::size_t>(thread)]);
+  ForEachPart(segment, [&](int64_t begin, int64_t end) {
+    if (cancel != nullptr && cancel->cancelled()) return;
+    for (int64_t g = 0; g < shape_.group(); ++g) {
+      run.Mass(segment, begin, end, g, mass + g * stride + begin - segment.key_begin);
+    }
+  });
 }
 
 }  // namespace longheads

@@ -11,17 +11,8 @@
 #include "base/cancel.h"
 #include "base/thread_pool.h"
 #include "kernels/attention.h"
-#include "kv/sequence.h"
 
 namespace longheads {
-
-// Queries of one layer and KV head.
-struct QueryBlock {
-  int64_t layer = 0;
-  int64_t kv_head = 0;
-  std::span<const QueryToken> tokens;
-  std::span<const KvSequence* const> sequences;
-};
 
 struct HeadShape {
   int64_t n_heads = 0;
@@ -41,23 +32,30 @@ class AttentionExecutor {
   // Prefill, chunk-major: every segment's keys meet all rows that chose them as one dense product. Runs on
   // the calling thread, `thread` in [0, n_threads), and writes the block's out rows (heads of this KV head
   // alone). Stops early, with out undefined, once `cancel` is raised.
-  void RunBlock(const QueryBlock& block, const Plan& plan, const RotationTable& rotations, float scale,
-                int thread, const CancelToken* cancel);
+  void RunBlock(const QueryBlock& block, const Plan& plan, const KeyPlane& plane, int thread,
+                const CancelToken* cancel);
 
-  // Decode, query-major: few rows, many segments; the segments of all blocks are shared out over the pool and
-  // their partial states merged in ascending order. Differs from RunBlock in the order of summation inside a
-  // page.
-  void RunFew(std::span<const QueryBlock> blocks, std::span<const Plan> plans, const RotationTable& rotations,
-              float scale, ThreadPool& pool);
+  // Decode, query-major: few rows, many segments; the segments of all blocks are shared out over the pool,
+  // which has at most n_threads, and their partial states merged in the plans' order. Differs from RunBlock
+  // in the order of summation inside a page.
+  void RunFew(std::span<const QueryBlock> blocks, std::span<const Plan> plans, const KeyPlane& plane,
+              ThreadPool& pool);
+
+  // mass[g * stride + key - key_begin] += the probability that the segment's rows of the group's g-th head
+  // give each of its keys, a run. Goes with a plan that has run: tokens carry `softmax`. Stops early once
+  // `cancel` is raised.
+  void ColumnMass(const QueryBlock& block, const Plan& plan, const PlanSegment& segment,
+                  const KeyPlane& plane, int thread, const CancelToken* cancel, float* mass, int64_t stride);
 
  private:
   struct Scratch;
-  struct FewItem;
+  struct Item;
+  class Run;
 
   HeadShape shape_;
   const AttentionKernels& kernels_;
   std::vector<std::unique_ptr<Scratch>> scratch_;  // one per thread
-  std::vector<FewItem> items_;
+  std::vector<Item> items_;                        // of RunFew
   std::vector<float> states_;
 };
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include "attention/full.h"
 #include "attention/longheads.h"
@@ -124,18 +126,18 @@ TEST_P(ExecutorTest, ARaisedTokenStopsABlockBeforeItsOutput) {
   for (int64_t i = 0; i < 300; ++i) {
     tokens.push_back({0, i, inputs.q.data() + i * 6 * 64, out.data() + i * 6 * 64});
   }
-  const KvSequence* const sequences[] = {&sequence};
+  const AttentionSequence sequences[] = {{.kv = &sequence, .rotations = &rotations, .scale = 0.125f}};
   const QueryBlock block{.layer = 0, .kv_head = 0, .tokens = tokens, .sequences = sequences};
   Plan plan;
   const auto scratch = full_.NewScratch();
-  full_.BuildPlan(block, Phase::kPrefill, {}, *GetParam().table, *scratch, plan);
+  full_.BuildPlan(block, Phase::kPrefill, *GetParam().table, *scratch, plan);
   AttentionExecutor executor(*GetParam().table, kShape, 1);
   CancelToken cancel;
   cancel.Cancel();
-  executor.RunBlock(block, plan, rotations, 0.125f, 0, &cancel);
+  executor.RunBlock(block, plan, full_.Plane(), 0, &cancel);
   EXPECT_EQ(out, std::vector<float>(out.size(), 77));
   cancel.Reset();
-  executor.RunBlock(block, plan, rotations, 0.125f, 0, &cancel);
+  executor.RunBlock(block, plan, full_.Plane(), 0, &cancel);
   EXPECT_NE(out[0], 77);
   EXPECT_EQ(out[3 * 64], 77);  // the other KV head's rows are another block's
 }
@@ -151,25 +153,24 @@ TEST_P(ExecutorTest, ACancelledExtendLeavesTheStateUsable) {
   AttentionExecutor executor(*GetParam().table, kShape, 1);
   ThreadPool pool(1);
   CancelToken cancel;
-  ExtendInput input{.layer = 0,
-                    .sequence = &sequence,
-                    .token_begin = 0,
-                    .n_tokens = 200,
-                    .q = inputs.q.data(),
-                    .executor = &executor,
-                    .rotations = &rotations,
-                    .scale = 0.125f,
-                    .pool = &pool,
-                    .cancel = &cancel};
+  const AttentionSequence view{.kv = &sequence, .rotations = &rotations, .scale = 0.125f};
+  const StepInput input{.layer = 0,
+                        .sequence = &view,
+                        .token_begin = 0,
+                        .n_tokens = 200,
+                        .q = inputs.q.data(),
+                        .executor = &executor,
+                        .pool = &pool,
+                        .cancel = &cancel};
   const auto plan_of = [&](const PolicyState& state) {
     std::vector<float> out(6 * 64);
     const QueryToken tokens[] = {{0, 199, inputs.q.data() + 199 * 6 * 64, out.data()}};
-    const KvSequence* const sequences[] = {&sequence};
-    const PolicyState* const states[] = {&state};
+    AttentionSequence seen = view;
+    seen.state = &state;
     Plan plan;
     const auto scratch = longheads_.NewScratch();
-    longheads_.BuildPlan({.layer = 0, .kv_head = 0, .tokens = tokens, .sequences = sequences},
-                         Phase::kPrefill, states, *GetParam().table, *scratch, plan);
+    longheads_.BuildPlan({.layer = 0, .kv_head = 0, .tokens = tokens, .sequences = std::span(&seen, 1)},
+                         Phase::kPrefill, *GetParam().table, *scratch, plan);
     std::vector<std::pair<int64_t, int64_t>> rows;
     for (const PlanSegment& segment : plan.segments) {
       for (int64_t r = segment.row_begin; r < segment.row_end; ++r) {
@@ -191,6 +192,274 @@ TEST_P(ExecutorTest, ACancelledExtendLeavesTheStateUsable) {
   longheads_.Extend(input, *fork);
   EXPECT_EQ(plan_of(*fork), plan_of(*fresh));
   EXPECT_EQ(plan_of(*state), plan_of(*fresh));
+}
+
+// ---- What plans can say beyond runs of stored keys, against float64 sums over an explicit list of keys.
+
+constexpr int64_t kTextTokens = 700;  // three pages
+
+// A policy whose plans a test writes.
+class Scripted : public Policy {
+ public:
+  using Script = std::function<void(const QueryBlock&, Plan&)>;
+  Scripted(KeyPlane plane, Script script) : plane_(plane), script_(std::move(script)) {}
+
+  KeyPlane Plane() const override { return plane_; }
+  int64_t RotationBound(int64_t n) const override { return plane_.unit * n; }
+  void BuildPlan(const QueryBlock& block, Phase, const AttentionKernels&, PolicyScratch&,
+                 Plan& plan) const override {
+    script_(block, plan);
+  }
+  std::string Warning(int64_t) const override { return ""; }
+  std::string Explain() const override { return ""; }
+
+ private:
+  KeyPlane plane_;
+  Script script_;
+};
+
+// All rows of a block, each rotated by x(position).
+void AddRows(const QueryBlock& block, const std::function<int64_t(int64_t)>& x, PlanSegment& segment,
+             Plan& plan) {
+  segment.row_begin = static_cast<int64_t>(plan.rows.size());
+  for (std::size_t t = 0; t < block.tokens.size(); ++t) {
+    for (int64_t g = 0; g < kShape.group(); ++g) {
+      plan.rows.push_back({static_cast<int32_t>(static_cast<int64_t>(t) * kShape.group() + g),
+                           static_cast<int32_t>(x(block.tokens[t].position))});
+    }
+  }
+  segment.row_end = static_cast<int64_t>(plan.rows.size());
+}
+
+// One key that a query sees, in float64.
+struct SeenKey {
+  int64_t key;
+  double distance;
+};
+
+// tau * q . R(-distance) k, half-split pairs.
+double Logit(const LayerInputs& inputs, int64_t i, int64_t head, const SeenKey& seen) {
+  const int64_t d = kShape.head_dim;
+  const float* const q = inputs.q.data() + (i * kShape.n_heads + head) * d;
+  const float* const k = inputs.k.data() + (seen.key * kShape.n_kv_heads + head / kShape.group()) * d;
+  double dot = 0;
+  for (int64_t m = 0; m < d / 2; ++m) {
+    const double angle =
+        -seen.distance * std::pow(10000.0, -2.0 * static_cast<double>(m) / static_cast<double>(d));
+    const double c = std::cos(angle), s = std::sin(angle);
+    dot += q[m] * (k[m] * c - k[m + d / 2] * s) + q[m + d / 2] * (k[m] * s + k[m + d / 2] * c);
+  }
+  return dot / std::sqrt(static_cast<double>(d));
+}
+
+// softmax(logits) over the keys, times their values; [head_dim] each.
+struct Part {
+  std::vector<double> out = std::vector<double>(64);
+  double log_sum = -std::numeric_limits<double>::infinity();
+  std::vector<double> probability;
+};
+Part Attend(const LayerInputs& inputs, int64_t i, int64_t head, const std::vector<SeenKey>& keys,
+            double factor = 1) {
+  Part part;
+  double sum = 0;
+  for (const SeenKey& seen : keys) {
+    const double p = std::exp(factor * Logit(inputs, i, head, seen));
+    part.probability.push_back(p);
+    sum += p;
+    const float* const v =
+        inputs.v.data() + (seen.key * kShape.n_kv_heads + head / kShape.group()) * kShape.head_dim;
+    for (std::size_t m = 0; m < 64; ++m) part.out[m] += p * v[m];
+  }
+  for (double& p : part.probability) p /= sum;
+  for (double& value : part.out) value /= sum;
+  part.log_sum = std::log(sum);
+  return part;
+}
+
+// The layer's output of each row, in prefill and in decode, against `expected`.
+void ExpectOutputs(const LayerSetup& setup, const LayerInputs& inputs,
+                   const std::function<std::vector<double>(int64_t i, int64_t head)>& expected) {
+  const double bound = 4 * BoundOf(inputs, /*max_logit=*/12).out;
+  for (const bool decode : {false, true}) {
+    OneLayer layer(setup);
+    if (decode) {
+      layer.Prefill(inputs, inputs.n - 3);
+      while (layer.size() < inputs.n) layer.Decode(inputs);
+    } else {
+      layer.Prefill(inputs, inputs.n, 100);
+    }
+    for (int64_t i = decode ? inputs.n - 3 : 0; i < inputs.n; i += decode ? 1 : 37) {
+      for (int64_t head = 0; head < kShape.n_heads; ++head) {
+        const std::vector<double> out = expected(i, head);
+        for (std::size_t m = 0; m < 64; ++m) {
+          ASSERT_NEAR(layer.out()[static_cast<std::size_t>(i * kShape.n_heads + head) * 64 + m], out[m],
+                      bound)
+              << "token " << i << " head " << head << (decode ? " decoded" : "");
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ExecutorTest, KeysComeToTheAbsolutePlaneFromAnyOther) {
+  const LayerInputs inputs = UniformInputs(kShape, kTextTokens, 5);
+  const std::pair<KeyPlane, const char*> planes[] = {
+      {KeyPlane::Absolute(), "absolute"},
+      {KeyPlane::Unrotated(), "unrotated"},
+      {KeyPlane::ChunkLocal(20), "chunk"},
+      {KeyPlane::Grouped(7), "grouped"},
+      {{.factor = 1, .unit = 16}, "scaled"},  // stored at j / 16
+      {{.factor = 5, .group = 5, .unit = 5}, "grouped in fifths"}};
+  for (const auto& [plane, name] : planes) {
+    SCOPED_TRACE(name);
+    const int64_t unit = plane.unit;
+    const Scripted policy(plane, [&](const QueryBlock& block, Plan& plan) {
+      PlanSegment segment{.key_begin = 3, .key_end = kTextTokens, .max_distance = 400, .absolute = true};
+      AddRows(
+          block, [unit](int64_t i) { return unit * i; }, segment, plan);
+      plan.segments.push_back(segment);
+    });
+    LayerSetup setup = Setup(policy);
+    ExpectOutputs(setup, inputs, [&](int64_t i, int64_t head) {
+      std::vector<SeenKey> keys;
+      for (int64_t j = std::max<int64_t>(3, i - 399); j <= i; ++j) {
+        keys.push_back({j, static_cast<double>(i - j)});
+      }
+      return keys.empty() ? std::vector<double>(64) : Attend(inputs, i, head, keys).out;
+    });
+  }
+}
+
+TEST_P(ExecutorTest, ListedKeysAreSeenByAllRowsAtTheDistancesOfTheirPlane) {
+  const LayerInputs inputs = UniformInputs(kShape, kTextTokens, 6);
+  for (const bool absolute : {false, true}) {
+    // More than a page of them, from all pages, in no order.
+    std::vector<int32_t> list;
+    for (int32_t at = 0; at < 300; ++at) list.push_back((at * 389 + 11) % 650);
+    const Scripted policy(KeyPlane::Unrotated(), [&](const QueryBlock& block, Plan& plan) {
+      plan.keys = {-1, -1};  // not this segment's
+      plan.keys.insert(plan.keys.end(), list.begin(), list.end());
+      PlanSegment segment{.key_begin = 2, .key_end = 302, .listed = true, .absolute = absolute};
+      AddRows(
+          block, [](int64_t) { return 690; }, segment, plan);
+      plan.segments.push_back(segment);
+    });
+    ExpectOutputs(Setup(policy), inputs, [&](int64_t i, int64_t head) {
+      std::vector<SeenKey> keys;
+      for (const int32_t j : list) keys.push_back({j, absolute ? 690.0 - j : 690.0});
+      return Attend(inputs, i, head, keys).out;
+    });
+  }
+}
+
+TEST_P(ExecutorTest, TokenScalesMultiplyLogits) {
+  const LayerInputs inputs = UniformInputs(kShape, kTextTokens, 7);
+  const auto factor = [](int64_t i) { return 1 + static_cast<float>(i % 5) / 8; };
+  const Scripted policy(KeyPlane::Absolute(), [&](const QueryBlock& block, Plan& plan) {
+    PlanSegment segment{.key_begin = 0, .key_end = kTextTokens};
+    AddRows(
+        block, [](int64_t i) { return i; }, segment, plan);
+    plan.segments.push_back(segment);
+    for (const QueryToken& token : block.tokens) plan.token_scales.push_back(factor(token.position));
+  });
+  ExpectOutputs(Setup(policy), inputs, [&](int64_t i, int64_t head) {
+    std::vector<SeenKey> keys;
+    for (int64_t j = 0; j <= i; ++j) keys.push_back({j, static_cast<double>(i - j)});
+    return Attend(inputs, i, head, keys, factor(i)).out;
+  });
+}
+
+// Keys [230, 300) enter as key 310, across a page's end, beside what else is seen.
+TEST_P(ExecutorTest, SegmentEntersTheMergeAsOneKey) {
+  const LayerInputs inputs = UniformInputs(kShape, kTextTokens, 8);
+  const Scripted policy(KeyPlane::Absolute(), [&](const QueryBlock& block, Plan& plan) {
+    PlanSegment far{.key_begin = 230, .key_end = 300, .as_key = 310};
+    AddRows(
+        block, [](int64_t i) { return i; }, far, plan);
+    PlanSegment near = far;
+    near.as_key = PlanSegment::kNoKey;
+    near.key_begin = 400;
+    near.key_end = kTextTokens;
+    plan.segments = {far, near};
+  });
+  ExpectOutputs(Setup(policy), inputs, [&](int64_t i, int64_t head) {
+    const auto run = [i](int64_t begin, int64_t end) {
+      std::vector<SeenKey> keys;
+      for (int64_t j = begin; j < std::min(end, i + 1); ++j) keys.push_back({j, static_cast<double>(i - j)});
+      return keys;
+    };
+    std::vector<double> out(64);
+    if (i < 310) return out;  // not the key: nothing enters
+    const Part far = Attend(inputs, i, head, run(230, 300));
+    const double as_key = std::exp(Logit(inputs, i, head, {310, static_cast<double>(i - 310)}));
+    const std::vector<SeenKey> keys = run(400, kTextTokens);
+    const Part near = Attend(inputs, i, head, keys);
+    const double sum = keys.empty() ? 0 : std::exp(near.log_sum);
+    for (std::size_t m = 0; m < 64; ++m) {
+      out[m] = (as_key * far.out[m] + (keys.empty() ? 0 : sum * near.out[m])) / (as_key + sum);
+    }
+    return out;
+  });
+}
+
+// What InfLLM sums up: the probability that rows give each key, over one of two segments, with the softmax
+// over both.
+TEST_P(ExecutorTest, ColumnMassIsTheProbabilityThatRowsGiveAKey) {
+  const LayerInputs inputs = UniformInputs(kShape, kTextTokens, 9);
+  const int64_t first = 500;
+  const RotationTable rotations(TrainedFrequencies(10000, 64, {})->theta, 64, PairLayout::kHalfSplit,
+                                kTextTokens);
+  KvSequence sequence(KvPool::Create({.n_layers = 1, .n_kv_heads = 2, .head_dim = 64, .type = KvType::kF32}));
+  sequence.Reserve(kTextTokens);
+  for (int64_t head = 0; head < 2; ++head) {
+    sequence.Write(0, head, 0, kTextTokens, inputs.k.data() + head * 64, 128, inputs.v.data() + head * 64,
+                   128);
+  }
+  std::vector<float> out(inputs.q.size()), softmax(static_cast<std::size_t>(kTextTokens * 6 * 2));
+  std::vector<QueryToken> tokens;
+  for (int64_t i = first; i < kTextTokens; ++i) {
+    tokens.push_back(
+        {0, i, inputs.q.data() + i * 6 * 64, out.data() + i * 6 * 64, softmax.data() + i * 6 * 2});
+  }
+  const AttentionSequence view{.kv = &sequence, .rotations = &rotations, .scale = 0.125f};
+  AttentionExecutor executor(*GetParam().table, kShape, 1);
+  // Stored unrotated: near keys are brought to the absolute plane, far ones seen at 150.
+  for (int64_t kv_head = 0; kv_head < 2; ++kv_head) {
+    const QueryBlock block{
+        .layer = 0, .kv_head = kv_head, .tokens = tokens, .sequences = std::span(&view, 1)};
+    Plan plan;
+    PlanSegment far{.key_begin = 20, .key_end = 300};
+    AddRows(
+        block, [](int64_t) { return 150; }, far, plan);
+    PlanSegment near{.key_begin = 310, .key_end = kTextTokens, .max_distance = 180, .absolute = true};
+    AddRows(
+        block, [](int64_t i) { return i; }, near, plan);
+    plan.segments = {far, near};
+    executor.RunBlock(block, plan, KeyPlane::Unrotated(), 0, nullptr);
+    const int64_t n_keys = kTextTokens - 310;
+    std::vector<float> mass(static_cast<std::size_t>(3 * n_keys), 0.5f);
+    executor.ColumnMass(block, plan, near, KeyPlane::Unrotated(), 0, nullptr, mass.data(), n_keys);
+    for (int64_t g = 0; g < 3; ++g) {
+      std::vector<double> expected(static_cast<std::size_t>(n_keys), 0.5);
+      for (int64_t i = first; i < kTextTokens; ++i) {
+        std::vector<SeenKey> keys;
+        for (int64_t j = std::max<int64_t>(310, i - 179); j <= i; ++j)
+          keys.push_back({j, static_cast<double>(i - j)});
+        const std::size_t n_near = keys.size();
+        for (int64_t j = 20; j < 300; ++j) keys.push_back({j, 150});
+        const Part part = Attend(inputs, i, kv_head * 3 + g, keys);
+        for (std::size_t at = 0; at < n_near; ++at) {
+          expected[static_cast<std::size_t>(keys[at].key - 310)] += part.probability[at];
+        }
+      }
+      for (int64_t at = 0; at < n_keys; ++at) {
+        // 180 probabilities, each to within the roundings of its logit.
+        ASSERT_NEAR(mass[static_cast<std::size_t>(g * n_keys + at)], expected[static_cast<std::size_t>(at)],
+                    2e-5 * expected[static_cast<std::size_t>(at)])
+            << at;
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, ExecutorTest,

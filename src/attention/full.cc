@@ -2,25 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace longheads {
-namespace {
-
-class NoState : public PolicyState {
- public:
-  std::unique_ptr<PolicyState> Fork() const override { return std::make_unique<NoState>(); }
-  int64_t RewindPoint(int64_t n) const override { return n; }
-  void Truncate(int64_t) override {}
-  uint64_t Bytes() const override { return 0; }
-};
-
-}  // namespace
-
-std::unique_ptr<PolicyState> FullAttention::NewState() const { return std::make_unique<NoState>(); }
-std::unique_ptr<PolicyScratch> FullAttention::NewScratch() const { return std::make_unique<PolicyScratch>(); }
-
-void FullAttention::BuildPlan(const QueryBlock& block, Phase, std::span<const PolicyState* const>,
-                              const AttentionKernels&, PolicyScratch&, Plan& plan) const {
-  plan.Clear();
+void FullAttention::BuildPlan(const QueryBlock& block, Phase, const AttentionKernels&, PolicyScratch&,
+                              Plan& plan) const {
   // One segment per run of tokens of one sequence.
   const int64_t n = static_cast<int64_t>(block.tokens.size());
   for (int64_t begin = 0; begin < n;) {
@@ -47,14 +33,23 @@ void FullAttention::BuildPlan(const QueryBlock& block, Phase, std::span<const Po
 std::string FullAttention::Warning(int64_t n_tokens) const {
   if (n_tokens <= trained_window_) return "";
   return fmt::format(
-      "full attention over {} tokens goes past the {} the model was trained on: expect nonsense (--attn auto "
-      "or "
-      "longheads reads longer texts)",
+      "full attention over {} tokens goes past the model's window of {}: expect nonsense (--attn auto "
+      "or longheads reads longer texts)",
       n_tokens, trained_window_);
 }
 
 std::string FullAttention::Explain() const {
   return "full attention: every token sees every token before it";
+}
+
+Method FullMethod() {
+  return {{.name = "full",
+           .summary = "Full causal attention. Past the trained window models break down; it warns.",
+           .source = "Vaswani et al. 2017",
+           .options = {}},
+          [](OptionReader&, const AttentionModel& model) -> Result<LayerPolicies> {
+            return SameInEveryLayer(model, std::make_shared<FullAttention>(model.shape, model.window));
+          }};
 }
 
 }  // namespace longheads

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "attention/shared_blocks.h"
 #include "base/check.h"
 
 namespace longheads {
@@ -14,12 +14,16 @@ namespace longheads {
 // representation needs; they stay when the chunk is complete, until the next begins.
 class LongHeads::State : public PolicyState {
  public:
-  // Representations lie in blocks, so that a fork shares what is full and growth copies nothing.
-  static constexpr int64_t kBlock = 64;
+  static constexpr int64_t kBlock = 64;         // chunks whose representations lie together
+  static constexpr int64_t kQueriesBlock = 32;  // tokens whose queries lie together
 
   State(int64_t chunk, int64_t n_rep_heads, int64_t q_floats, int64_t head_dim)
-      : chunk_(chunk), n_rep_heads_(n_rep_heads), q_floats_(q_floats), head_dim_(head_dim) {
-    open_q_.resize(static_cast<std::size_t>(chunk * q_floats));
+      : chunk_(chunk),
+        q_floats_(q_floats),
+        head_dim_(head_dim),
+        representations_(n_rep_heads * kBlock * head_dim),
+        open_q_(std::min(chunk, kQueriesBlock) * q_floats) {
+    open_q_.Resize((chunk + kQueriesBlock - 1) / kQueriesBlock);
   }
 
   std::unique_ptr<PolicyState> Fork() const override { return std::make_unique<State>(*this); }
@@ -30,11 +34,14 @@ class LongHeads::State : public PolicyState {
     LH_CHECK(m <= n_tokens_ && m == RewindPoint(m));
     n_tokens_ = m;
     open_ = std::min(open_, m / chunk_);
-    blocks_.resize(static_cast<std::size_t>((m / chunk_ + kBlock - 1) / kBlock));
+    representations_.Resize(BlocksFor(m / chunk_));
   }
 
-  uint64_t Bytes() const override {
-    return sizeof(float) * (open_q_.size() + blocks_.size() * static_cast<std::size_t>(BlockFloats()));
+  uint64_t Bytes() const override { return representations_.Bytes() + open_q_.Bytes(); }
+
+  static int64_t BlocksFor(int64_t n_chunks) { return (n_chunks + kBlock - 1) / kBlock; }
+  static int64_t QueryTokensFor(int64_t chunk) {
+    return chunk <= kQueriesBlock ? chunk : (chunk + kQueriesBlock - 1) / kQueriesBlock * kQueriesBlock;
   }
 
   int64_t n_tokens() const { return n_tokens_; }
@@ -45,40 +52,49 @@ class LongHeads::State : public PolicyState {
   }
 
   // The queries of the newest chunk's token at `offset`: [n_heads, head_dim].
-  float* open_q(int64_t offset) { return open_q_.data() + offset * q_floats_; }
+  const float* open_q(int64_t offset) const {
+    return open_q_[offset / kQueriesBlock] + offset % kQueriesBlock * q_floats_;
+  }
+  void set_open_q(int64_t offset, const float* q) {
+    std::copy_n(q, q_floats_, open_q_.Mutable(offset / kQueriesBlock) + offset % kQueriesBlock * q_floats_);
+  }
+
+  // Choices that hold for more than one head or layer, of the newest step's tokens from `begin` on:
+  // n_choosers of them a token, each a count and as many chunks, ascending.
+  struct Fixed {
+    int64_t begin = 0;
+    int64_t n_choosers = 0;
+    int64_t stride = 0;  // n_slots + 1
+    std::vector<int32_t> choices;
+
+    int32_t* of(int64_t token, int64_t chooser) {
+      return choices.data() + ((token - begin) * n_choosers + chooser) * stride;
+    }
+    const int32_t* of(int64_t token, int64_t chooser) const {
+      return choices.data() + ((token - begin) * n_choosers + chooser) * stride;
+    }
+  };
+  Fixed fixed;
 
   // [head_dim] of one chunk; consecutive chunks of a block lie side by side.
   const float* representation(int64_t rep_head, int64_t chunk) const {
-    const auto& block = blocks_[static_cast<std::size_t>(chunk / kBlock)];
-    return block->data() + (rep_head * kBlock + chunk % kBlock) * head_dim_;
+    return representations_[chunk / kBlock] + (rep_head * kBlock + chunk % kBlock) * head_dim_;
   }
-  // For writing a new chunk's. Call MakeRoom first.
-  float* representation(int64_t rep_head, int64_t chunk) {
-    return const_cast<float*>(std::as_const(*this).representation(rep_head, chunk));
-  }
-  void MakeRoom(int64_t n_chunks) {
-    const std::size_t n_blocks = static_cast<std::size_t>((n_chunks + kBlock - 1) / kBlock);
-    // From where the next chunk goes; there are blocks behind it where an earlier Extend was cancelled.
-    const std::size_t open = static_cast<std::size_t>(n_tokens_ / chunk_ / kBlock);
-    for (std::size_t b = open; b < blocks_.size(); ++b) {
-      if (blocks_[b].use_count() > 1) blocks_[b] = std::make_shared<std::vector<float>>(*blocks_[b]);
-    }
-    while (blocks_.size() < n_blocks) {
-      blocks_.push_back(std::make_shared<std::vector<float>>(static_cast<std::size_t>(BlockFloats())));
-    }
+  // Makes room for chunks [0, n_chunks).
+  void MakeRoom(int64_t n_chunks) { representations_.Resize(BlocksFor(n_chunks)); }
+  // For writing a new chunk's: [n_rep_heads] rows, kBlock * head_dim floats apart.
+  float* new_representations(int64_t chunk) {
+    return representations_.Mutable(chunk / kBlock) + chunk % kBlock * head_dim_;
   }
 
  private:
-  int64_t BlockFloats() const { return n_rep_heads_ * kBlock * head_dim_; }
-
   int64_t chunk_;
-  int64_t n_rep_heads_;
   int64_t q_floats_;
   int64_t head_dim_;
   int64_t n_tokens_ = 0;
-  int64_t open_ = 0;  // the chunk whose queries open_q_ holds, up to n_tokens_
-  std::vector<std::shared_ptr<std::vector<float>>> blocks_;  // each [n_rep_heads, kBlock, head_dim]
-  std::vector<float> open_q_;                                // [chunk, n_heads, head_dim]
+  int64_t open_ = 0;              // the chunk whose queries open_q_ holds, up to n_tokens_
+  SharedBlocks representations_;  // [n_rep_heads, kBlock, head_dim] each
+  SharedBlocks open_q_;           // [kQueriesBlock, n_heads, head_dim] each, of one chunk
 };
 
 struct LongHeads::Scratch : PolicyScratch {
@@ -86,6 +102,7 @@ struct LongHeads::Scratch : PolicyScratch {
   std::vector<float> scores;  // [rows, n_chunks] of the tokens that select
   Buffer<float> workspace;
   std::vector<int32_t> candidates;  // chunks, while one row chooses
+  std::vector<int32_t> drawn;       // where it chooses at random
   std::vector<int32_t> chosen;      // that row's chunks, ascending
   // The (chunk, row, x) entries of the plan in row order, before they are grouped by chunk.
   struct Entry {
@@ -123,7 +140,13 @@ bool LongHeads::Selects(int64_t position, Phase phase) const {
 
 // ---- Representations (equations 1 and 2 of the paper)
 
-void LongHeads::Extend(const ExtendInput& input, PolicyState& policy_state) const {
+// A plan has an entry for each row and chunk it sees, and scores for each it may see.
+int64_t LongHeads::PlanTokens(int64_t n) const {
+  constexpr int64_t kEntries = 4 << 20;  // 48 MiB of entries, 16 of scores, on each thread
+  return std::max<int64_t>(1, kEntries / (shape_.group() * (n / options_.chunk + 1)));
+}
+
+void LongHeads::Extend(const StepInput& input, PolicyState& policy_state) const {
   State& state = static_cast<State&>(policy_state);
   LH_CHECK(state.n_tokens() == input.token_begin);
   const int64_t l = options_.chunk;
@@ -138,13 +161,17 @@ void LongHeads::Extend(const ExtendInput& input, PolicyState& policy_state) cons
   }
   const int64_t open_begin = std::max((end - 1) / l * l, input.token_begin);
   for (int64_t j = open_begin; j < end; ++j) {
-    std::memcpy(state.open_q(j % l), input.q + (j - input.token_begin) * q_floats,
-                sizeof(float) * static_cast<std::size_t>(q_floats));
+    state.set_open_q(j % l, input.q + (j - input.token_begin) * q_floats);
   }
   state.set_n_tokens(end);
+  if (shares_choices() && (!fixes_layers() || input.layer == 0)) FixChoices(input, state);
 }
 
-void LongHeads::Represent(const ExtendInput& input, int64_t chunk, State& state) const {
+void LongHeads::Represent(const StepInput& input, int64_t chunk, State& state) const {
+  if (options_.represent != LongHeadsOptions::Represent::kPaper) {
+    RepresentByKeys(input, chunk, state);
+    return;
+  }
   const int64_t l = options_.chunk;
   const int64_t d = shape_.head_dim;
   const int64_t group = shape_.group();
@@ -166,11 +193,13 @@ void LongHeads::Represent(const ExtendInput& input, int64_t chunk, State& state)
                            .key_end = (chunk + 1) * l,
                            .row_end = l * group,
                            .min_distance = -PlanSegment::kAnyDistance});
-  const KvSequence* const sequences[] = {input.sequence};
+  float* const representations = state.new_representations(chunk);
   input.pool->Run(shape_.n_kv_heads, [&](int64_t kv_head, int thread) {
-    const QueryBlock block{
-        .layer = input.layer, .kv_head = kv_head, .tokens = tokens, .sequences = sequences};
-    input.executor->RunBlock(block, plan, *input.rotations, input.scale, thread, input.cancel);
+    const QueryBlock block{.layer = input.layer,
+                           .kv_head = kv_head,
+                           .tokens = tokens,
+                           .sequences = std::span(input.sequence, 1)};
+    input.executor->RunBlock(block, plan, Plane(), thread, input.cancel);
 
     const int64_t heads_per_rep = shape_.n_heads / n_rep_heads();
     const int64_t reps_per_kv = group / heads_per_rep;
@@ -200,7 +229,7 @@ void LongHeads::Represent(const ExtendInput& input, int64_t chunk, State& state)
         const int64_t j = chunk * l + o;
         if (j / kPageTokens != page_at) {
           page_at = j / kPageTokens;
-          keys = input.sequence->Read(input.layer, kv_head, page_at, page.data());
+          keys = input.sequence->kv->Read(input.layer, kv_head, page_at, page.data());
         }
         return keys.k + j % kPageTokens * d;
       };
@@ -209,7 +238,7 @@ void LongHeads::Represent(const ExtendInput& input, int64_t chunk, State& state)
         const float* const k = key(o);
         double dot = 0;
         for (int64_t m = 0; m < d; ++m) dot += qc[static_cast<std::size_t>(m)] * static_cast<double>(k[m]);
-        logits[static_cast<std::size_t>(o)] = dot * static_cast<double>(input.scale);
+        logits[static_cast<std::size_t>(o)] = dot * static_cast<double>(input.sequence->scale);
         max = std::max(max, logits[static_cast<std::size_t>(o)]);
       }
       double sum = 0;
@@ -220,13 +249,72 @@ void LongHeads::Represent(const ExtendInput& input, int64_t chunk, State& state)
         const float* const k = key(o);
         for (int64_t m = 0; m < d; ++m) c[static_cast<std::size_t>(m)] += w * static_cast<double>(k[m]);
       }
-      float* const out = state.representation(rep, chunk);
+      float* const out = representations + rep * State::kBlock * d;
       for (int64_t m = 0; m < d; ++m) out[m] = static_cast<float>(c[static_cast<std::size_t>(m)] / sum);
     }
   });
 }
 
+// The mean of the chunk's stored keys, or the last of them: equal for all heads of a KV head.
+void LongHeads::RepresentByKeys(const StepInput& input, int64_t chunk, State& state) const {
+  const int64_t d = shape_.head_dim;
+  const int64_t end = (chunk + 1) * options_.chunk;
+  const int64_t begin =
+      options_.represent == LongHeadsOptions::Represent::kMean ? chunk * options_.chunk : end - 1;
+  const int64_t reps_per_kv = n_rep_heads() / shape_.n_kv_heads;
+  float* const representations = state.new_representations(chunk);
+  std::vector<float> page(static_cast<std::size_t>(2 * kPageTokens * d));
+  for (int64_t kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
+    std::vector<double> sum(static_cast<std::size_t>(d));
+    for (int64_t j = begin; j < end;) {
+      const int64_t page_end = std::min(end, (j / kPageTokens + 1) * kPageTokens);
+      const KvSequence::Floats keys =
+          input.sequence->kv->Read(input.layer, kv_head, j / kPageTokens, page.data());
+      for (; j < page_end; ++j) {
+        const float* const k = keys.k + j % kPageTokens * d;
+        for (int64_t m = 0; m < d; ++m) sum[static_cast<std::size_t>(m)] += static_cast<double>(k[m]);
+      }
+    }
+    for (int64_t rep = kv_head * reps_per_kv; rep < (kv_head + 1) * reps_per_kv; ++rep) {
+      float* const out = representations + rep * State::kBlock * d;
+      for (int64_t m = 0; m < d; ++m) {
+        out[m] = static_cast<float>(sum[static_cast<std::size_t>(m)] / static_cast<double>(end - begin));
+      }
+    }
+  }
+}
+
 // ---- Choice
+
+namespace {
+
+uint64_t Finalise(uint64_t z) {  // SplitMix64's output function
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// Leaves `count` of the candidates, each subset equally likely, in their order; a function of the numbers
+// that seed it (Floyd's sampling over SplitMix64). `taken` is scratch.
+void Draw(std::initializer_list<int64_t> seeds, int64_t count, std::vector<int32_t>& candidates,
+          std::vector<int32_t>& taken) {
+  constexpr uint64_t kGamma = 0x9e3779b97f4a7c15;
+  uint64_t state = 0;
+  for (const int64_t x : seeds) state = Finalise(state + (static_cast<uint64_t>(x) + 1) * kGamma);
+  const int64_t n = static_cast<int64_t>(candidates.size());
+  taken.clear();
+  for (int64_t top = std::max<int64_t>(n - count, 0); top < n; ++top) {
+    state += kGamma;
+    const int32_t index = static_cast<int32_t>(Finalise(state) % static_cast<uint64_t>(top + 1));
+    const bool again = std::find(taken.begin(), taken.end(), index) != taken.end();
+    taken.push_back(again ? static_cast<int32_t>(top) : index);
+  }
+  std::sort(taken.begin(), taken.end());
+  for (int32_t& index : taken) index = candidates[static_cast<std::size_t>(index)];
+  candidates.swap(taken);
+}
+
+}  // namespace
 
 // scores[(t - first) * group + g][chunk] of tokens [first, last), for chunks [0, n_chunks).
 void LongHeads::ScoreChunks(const QueryBlock& block, int64_t first, int64_t last, int64_t n_chunks,
@@ -262,38 +350,112 @@ void LongHeads::ScoreChunks(const QueryBlock& block, int64_t first, int64_t last
 }
 
 // scratch.chosen = the chunks of one row that selects, ascending; its own chunk is the last.
-void LongHeads::ChooseChunks(const QueryToken& token, Phase phase, const float* scores,
+void LongHeads::ChooseChunks(int64_t position, Phase phase, Chooser chooser, const float* scores,
                              Scratch& scratch) const {
+  using Choose = LongHeadsOptions::Choose;
   const int64_t l = options_.chunk;
-  const int64_t own = token.position / l;
+  const int64_t own = position / l;
   // The published decode step sees a chunk that this token completes as the last full one: one slot fewer,
   // and the chunk before it is a mere candidate.
-  const bool at_end = options_.compat.chunk_end && phase == Phase::kDecode && (token.position + 1) % l == 0;
-  const int64_t previous = at_end ? own : own - 1;  // candidates are chunks 1 .. previous - 1
-  const int64_t n_free = n_slots() - 3;
-  scratch.candidates.clear();
-  for (int64_t chunk = 1; chunk < previous; ++chunk)
-    scratch.candidates.push_back(static_cast<int32_t>(chunk));
-  if (static_cast<int64_t>(scratch.candidates.size()) > n_free) {
-    const auto better = [scores](int32_t a, int32_t b) {
-      return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  const bool at_end = options_.compat.chunk_end && phase == Phase::kDecode && (position + 1) % l == 0;
+  const bool keeps = options_.choose != Choose::kRandom;  // the first chunk and the one before its own
+  const bool keeps_first = keeps && options_.first;
+  const bool keeps_previous = keeps && !at_end && own > 1;
+  const int64_t candidate_begin = !keeps && options_.first ? 0 : 1;
+  const int64_t candidate_end = keeps && !at_end ? own - 1 : own;
+  const int64_t n_free = n_slots() - at_end - 1 - (keeps && !at_end) - keeps_first;
+  std::vector<int32_t>& candidates = scratch.candidates;
+  candidates.clear();
+  for (int64_t chunk = candidate_begin; chunk < candidate_end; ++chunk) {
+    candidates.push_back(static_cast<int32_t>(chunk));
+  }
+  if (options_.choose == Choose::kRandom || options_.choose == Choose::kRandomKeep) {
+    Draw({chooser.layer, chooser.head, position}, n_free, candidates, scratch.drawn);
+  } else if (static_cast<int64_t>(candidates.size()) > n_free) {
+    const float sign = options_.choose == Choose::kLastK ? -1.0f : 1.0f;
+    const auto better = [scores, sign](int32_t a, int32_t b) {
+      return scores[a] != scores[b] ? sign * scores[a] > sign * scores[b] : a < b;
     };
-    std::nth_element(scratch.candidates.begin(), scratch.candidates.begin() + n_free,
-                     scratch.candidates.end(), better);
-    scratch.candidates.resize(static_cast<std::size_t>(n_free));
-    std::sort(scratch.candidates.begin(), scratch.candidates.end());
+    std::nth_element(candidates.begin(), candidates.begin() + n_free, candidates.end(), better);
+    candidates.resize(static_cast<std::size_t>(n_free));
+    std::sort(candidates.begin(), candidates.end());
   }
   scratch.chosen.clear();
-  scratch.chosen.push_back(0);
-  scratch.chosen.insert(scratch.chosen.end(), scratch.candidates.begin(), scratch.candidates.end());
-  if (!at_end && own > 1) scratch.chosen.push_back(static_cast<int32_t>(own - 1));
+  if (keeps_first) scratch.chosen.push_back(0);
+  scratch.chosen.insert(scratch.chosen.end(), candidates.begin(), candidates.end());
+  if (keeps_previous) scratch.chosen.push_back(static_cast<int32_t>(own - 1));
   if (own > 0) scratch.chosen.push_back(static_cast<int32_t>(own));
 }
 
-void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, std::span<const PolicyState* const> states,
-                          const AttentionKernels& kernels, PolicyScratch& policy_scratch, Plan& plan) const {
+// Choices that several heads or layers share, for all tokens of the step that select.
+void LongHeads::FixChoices(const StepInput& input, State& state) const {
+  const int64_t l = options_.chunk;
+  const int64_t end = input.token_begin + input.n_tokens;
+  int64_t begin = input.token_begin;
+  while (begin < end && !Selects(begin, input.phase)) ++begin;
+  const int64_t n_choosers = fixes_heads() ? 1 : shape_.n_heads;
+  State::Fixed& fixed = state.fixed;
+  fixed.begin = begin;
+  fixed.n_choosers = n_choosers;
+  fixed.stride = n_slots() + 1;
+  fixed.choices.resize(static_cast<std::size_t>((end - begin) * n_choosers * fixed.stride));
+
+  const int64_t group = shape_.group();
+  const int64_t n_chunks = (end - 1) / l;  // those before the newest token's own
+  const int64_t most = PlanTokens(end);
+  const int64_t q_floats = shape_.n_heads * shape_.head_dim;
+  for (int64_t first = begin; first < end; first += most) {
+    const int64_t n = std::min(most, end - first);
+    std::vector<QueryToken> tokens;
+    for (int64_t i = first; i < first + n; ++i) {
+      tokens.push_back(
+          {.sequence = 0, .position = i, .q = input.q + (i - input.token_begin) * q_floats, .out = nullptr});
+    }
+    // [kv_head][n, group, n_chunks]; where heads choose together, the first head's rows get the sum.
+    std::vector<Scratch> scratch(static_cast<std::size_t>(shape_.n_kv_heads));
+    input.pool->Run(shape_.n_kv_heads, [&](int64_t kv_head, int) {
+      const QueryBlock block{.layer = input.layer,
+                             .kv_head = kv_head,
+                             .tokens = tokens,
+                             .sequences = std::span(input.sequence, 1)};
+      ScoreChunks(block, 0, n, n_chunks, state, input.executor->kernels(),
+                  scratch[static_cast<std::size_t>(kv_head)]);
+    });
+    std::vector<float> sum(static_cast<std::size_t>(n_chunks));
+    for (int64_t t = 0; t < n; ++t) {
+      const auto scores_of = [&](int64_t head) {
+        return scratch[static_cast<std::size_t>(head / group)].scores.data() +
+               (t * group + head % group) * n_chunks;
+      };
+      if (fixes_heads()) {
+        std::fill(sum.begin(), sum.end(), 0.0f);
+        for (int64_t head = 0; head < shape_.n_heads; ++head) {
+          const float* const scores = scores_of(head);
+          for (int64_t chunk = 0; chunk < n_chunks; ++chunk)
+            sum[static_cast<std::size_t>(chunk)] += scores[chunk];
+        }
+      }
+      for (int64_t chooser = 0; chooser < n_choosers; ++chooser) {
+        ChooseChunks(first + t, input.phase, ChooserOf(input.layer, chooser),
+                     fixes_heads() ? sum.data() : scores_of(chooser), scratch[0]);
+        int32_t* const choice = fixed.of(first + t, chooser);
+        choice[0] = static_cast<int32_t>(scratch[0].chosen.size());
+        std::copy(scratch[0].chosen.begin(), scratch[0].chosen.end(), choice + 1);
+      }
+    }
+  }
+}
+
+LongHeads::Chooser LongHeads::ChooserOf(int64_t layer, int64_t head) const {
+  if (fixes_layers()) layer = 0;
+  if (fixes_heads()) return {.layer = layer, .head = 0};
+  return {.layer = layer,
+          .head = options_.select == LongHeadsOptions::Grouping::kKv ? head / shape_.group() : head};
+}
+
+void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
+                          PolicyScratch& policy_scratch, Plan& plan) const {
   Scratch& scratch = static_cast<Scratch&>(policy_scratch);
-  plan.Clear();
   const int64_t l = options_.chunk;
   const int64_t group = shape_.group();
   const int64_t n = static_cast<int64_t>(block.tokens.size());
@@ -311,10 +473,10 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, std::span<const 
     if (selecting < 0) selecting = end;
     // Representations below the last row's previous chunk may be asked for; later ones need not exist yet.
     const int64_t n_scored = std::max<int64_t>(n_chunks - 1, 0);
-    if (selecting < end) {
-      const State& state = static_cast<const State&>(*states[static_cast<std::size_t>(sequence)]);
+    const AttentionSequence& view = block.sequences[static_cast<std::size_t>(sequence)];
+    const State& state = static_cast<const State&>(fixes_layers() ? *view.first_state : *view.state);
+    if (selecting < end && chooses_by_score() && !shares_choices())
       ScoreChunks(block, selecting, end, n_scored, state, kernels, scratch);
-    }
 
     scratch.entries.clear();
     scratch.counts.assign(static_cast<std::size_t>(n_chunks) + 1, 0);
@@ -323,8 +485,14 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, std::span<const 
       const int64_t offset = token_at(t).position % l;
       for (int64_t g = 0; g < group; ++g) {
         if (t >= selecting) {
-          ChooseChunks(token_at(t), phase, scratch.scores.data() + ((t - selecting) * group + g) * n_scored,
-                       scratch);
+          const int64_t head = block.kv_head * group + g;
+          if (shares_choices()) {
+            const int32_t* const choice = state.fixed.of(token_at(t).position, fixes_heads() ? 0 : head);
+            scratch.chosen.assign(choice + 1, choice + 1 + choice[0]);
+          } else {
+            ChooseChunks(token_at(t).position, phase, ChooserOf(block.layer, head),
+                         scratch.scores.data() + ((t - selecting) * group + g) * n_scored, scratch);
+          }
         } else {
           scratch.chosen.clear();
           for (int64_t chunk = 0; chunk <= own; ++chunk)
@@ -392,7 +560,7 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, std::span<const 
 std::string LongHeads::Warning(int64_t n_tokens) const {
   if (std::min(n_tokens, options_.begin) <= trained_window_) return "";
   return fmt::format(
-      "full attention up to begin={} goes past the {} tokens the model was trained on: expect nonsense from "
+      "full attention up to begin={} goes past the model's window of {} tokens: expect nonsense from "
       "there on (a smaller begin selects earlier)",
       options_.begin, trained_window_);
 }
@@ -401,14 +569,180 @@ std::string LongHeads::Explain() const {
   return fmt::format(
       "LongHeads: full attention up to token {}, then each head selects {} chunks of {} tokens (attention "
       "window {}; "
-      "the model was trained on {})",
+      "the model's is {})",
       options_.begin, n_slots(), options_.chunk, options_.window, trained_window_);
 }
 
 uint64_t LongHeads::StateBytes(int64_t n) const {
-  const int64_t n_blocks = (n / options_.chunk + State::kBlock - 1) / State::kBlock;
-  return sizeof(float) * static_cast<uint64_t>(shape_.head_dim * (n_rep_heads() * State::kBlock * n_blocks +
-                                                                  options_.chunk * shape_.n_heads));
+  const int64_t n_blocks = State::BlocksFor(n / options_.chunk);
+  return sizeof(float) *
+         static_cast<uint64_t>(shape_.head_dim * (n_rep_heads() * State::kBlock * n_blocks +
+                                                  State::QueryTokensFor(options_.chunk) * shape_.n_heads));
+}
+
+// ---- How it is made
+
+namespace {
+
+// The paper's 256, or the largest power of two of which half the trained window holds three: tiny models have
+// tiny windows, and the default method must run on them.
+int64_t DefaultChunk(int64_t trained_window) {
+  int64_t chunk = 256;
+  while (chunk > 1 && 3 * chunk > trained_window / 2) chunk /= 2;
+  return chunk;
+}
+
+// "own-key+begin" and the like.
+bool ReadCompat(std::string_view text, LongHeadsOptions::Compat& compat) {
+  for (;;) {
+    const std::size_t plus = text.find('+');
+    const std::string_view name = text.substr(0, plus);
+    const bool all = name == "all";
+    if (!all && name != "none" && name != "own-key" && name != "chunk-end" && name != "begin") return false;
+    compat.own_key |= all || name == "own-key";
+    compat.chunk_end |= all || name == "chunk-end";
+    compat.begin |= all || name == "begin";
+    if (plus == std::string_view::npos) return true;
+    text.remove_prefix(plus + 1);
+  }
+}
+
+Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
+  const int64_t trained = model.trained_window;
+  LongHeadsOptions o;
+  o.chunk = DefaultChunk(trained);
+  reader.Tokens("chunk", o.chunk);
+  if (o.chunk > trained / 3) {
+    reader.Fail(trained < 3 ? fmt::format("the model's trained window of {} tokens is too short for chunks: "
+                                          "use --attn full",
+                                          trained)
+                            : fmt::format("chunk={} is too long: the first, the previous and the current "
+                                          "chunk must fit in the {} tokens the model was trained on: use at "
+                                          "most chunk={}",
+                                          o.chunk, trained, trained / 3));
+    return tl::unexpected<Error>(reader.status().error());
+  }
+  o.window = std::min<int64_t>(4096, trained / 2) / o.chunk * o.chunk;
+  reader.Tokens("window", o.window);
+  o.begin = model.window / o.chunk * o.chunk;
+  if (const SpecOption* const begin = reader.Find("begin"); begin != nullptr && begin->value == "window") {
+    o.begin = o.window;
+  } else {
+    reader.Tokens("begin", o.begin);
+  }
+  const std::vector<std::pair<std::string, LongHeadsOptions::Grouping>> groupings = {
+      {"head", LongHeadsOptions::Grouping::kHead}, {"kv", LongHeadsOptions::Grouping::kKv}};
+  reader.Choice("reps", groupings, o.reps);
+  reader.Choice("select", groupings, o.select);
+  using O = LongHeadsOptions;
+  reader.Choice<O::Represent>(
+      "represent",
+      {{"paper", O::Represent::kPaper}, {"mean", O::Represent::kMean}, {"last", O::Represent::kLast}},
+      o.represent);
+  reader.Choice<O::Choose>("choose",
+                           {{"top", O::Choose::kTop},
+                            {"random", O::Choose::kRandom},
+                            {"random-keep", O::Choose::kRandomKeep},
+                            {"last-k", O::Choose::kLastK}},
+                           o.choose);
+  reader.OnOff("first", o.first);
+  reader.Choice<O::Fix>(
+      "fix",
+      {{"none", O::Fix::kNone}, {"head", O::Fix::kHead}, {"layer", O::Fix::kLayer}, {"both", O::Fix::kBoth}},
+      o.fix);
+  if (const SpecOption* const compat = reader.Find("compat");
+      compat != nullptr && !ReadCompat(compat->value, o.compat)) {
+    reader.Fail(
+        fmt::format("compat is '{}', but must be none, all, or some of own-key, chunk-end and begin "
+                    "joined by '+'",
+                    compat->value));
+  }
+  if (o.window % o.chunk != 0) {
+    reader.Fail(fmt::format("window={} is not a multiple of chunk={}: try window={}", o.window, o.chunk,
+                            std::max<int64_t>(3, o.window / o.chunk) * o.chunk));
+  }
+  if (o.window / o.chunk < 3) {
+    reader.Fail(
+        fmt::format("window={} holds {} chunks of {}, but the first, the previous and the current chunk need "
+                    "three: try window={}, or a smaller chunk",
+                    o.window, o.window / o.chunk, o.chunk, 3 * o.chunk));
+  }
+  if (o.window > model.window) {
+    reader.Fail(
+        fmt::format("window={} is larger than the {} tokens of the model's window: use at most window={}",
+                    o.window, model.window, model.window / o.chunk * o.chunk));
+  }
+  if (o.begin < o.window) {
+    reader.Fail(
+        fmt::format("begin={} is smaller than window={}: before that many tokens there are not enough chunks "
+                    "to choose from",
+                    o.begin, o.window));
+  }
+  if (o.begin % o.chunk != 0) {
+    reader.Fail(fmt::format("begin={} is not a multiple of chunk={}: try begin={}", o.begin, o.chunk,
+                            (o.begin + o.chunk - 1) / o.chunk * o.chunk));
+  }
+  LH_TRY(reader.status());
+  return SameInEveryLayer(model, std::make_shared<LongHeads>(o, model.shape, model.layout, model.window));
+}
+
+std::vector<OptionInfo> Options() {
+  return {
+      {"chunk", "tokens",
+       "256; for a trained window below 1536 the largest power of two of which half the window holds three",
+       "1 .. a third of the trained window", "length l of a chunk, the unit that heads choose"},
+      {"window", "tokens", "4096, or half the trained window, in whole chunks, if that is smaller",
+       "a multiple of chunk, 3 chunks .. the model's window",
+       "tokens a query attends to at most: K = window / chunk"},
+      {"begin", "tokens",
+       "the model's window, in whole chunks: the trained one, or what the frequencies extend it to",
+       "a multiple of chunk, >= window; or the word 'window'",
+       "full attention before this many tokens, selection from there on"},
+      {"reps", "head|kv", "head", "",
+       "one chunk representation per query head (faithful), or per KV head (less memory and time)"},
+      {"select", "head|kv", "head", "",
+       "every query head chooses for itself (faithful), or the heads of a KV head choose together by the sum "
+       "of scores"},
+      {"represent", "paper|mean|last", "paper", "",
+       "what stands for a chunk: the paper's vector, the mean of its keys, or the last of them"},
+      {"choose", "top|random|random-keep|last-k", "top", "",
+       "how heads choose: the best scores, at random (all but their own chunk, or beside the first and "
+       "previous "
+       "too), or the worst scores"},
+      {"first", "on|off", "on", "", "whether the first chunk is always seen; off: it never is"},
+      {"fix", "none|head|layer|both", "none", "",
+       "one choice for all heads of a layer, by the sum of their scores; each head's choice of the first "
+       "layer in "
+       "all layers; or one for everything"},
+      {"compat", "none|all|NAME+NAME", "none", "own-key, chunk-end, begin",
+       "oddities of the published code: own-key (prefill past begin leaves out the query's own key), "
+       "chunk-end (decode "
+       "of a chunk's last token uses K-1 slots), begin (decode selects one token early); compat=all with "
+       "begin=window "
+       "is the published code"},
+  };
+}
+
+}  // namespace
+
+Method AutoMethod() {
+  return {{.name = "auto",
+           .summary = "The default: LongHeads with begin at the model's window. Inside the window it is full "
+                      "attention.",
+           .source = "Lu et al. 2024",
+           .options = Options(),
+           .page = "longheads.md"},
+          Create};
+}
+
+Method LongHeadsMethod() {
+  return {
+      {.name = "longheads",
+       .summary = "LongHeads: beyond `begin`, each head attends to the first, previous and current chunk "
+                  "and those that match its query best, at positions the model knows.",
+       .source = "Lu et al. 2024, \"LongHeads: Multi-Head Attention is Secretly a Long Context Processor\"",
+       .options = Options()},
+      Create};
 }
 
 }  // namespace longheads

@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "attention/policy.h"
+#include "attention/method.h"
 
 namespace longheads {
 
@@ -23,6 +23,16 @@ struct LongHeadsOptions {
   Grouping reps =
       Grouping::kHead;  // one representation per query head, or per KV head (O averaged over its group)
   Grouping select = Grouping::kHead;  // each query head chooses, or the group by the sum of its heads' scores
+  // The ablations of the paper's Table 4. Which of them the paper defines, and how far:
+  // docs/methods/longheads.md.
+  enum class Represent { kPaper, kMean, kLast };  // the mean, or the last, of the chunk's stored keys
+  Represent represent = Represent::kPaper;
+  enum class Choose { kTop, kRandom, kRandomKeep, kLastK };
+  Choose choose = Choose::kTop;
+  bool first = true;  // whether chunk 0 is always seen; else it never is
+  enum class Fix { kNone, kHead, kLayer, kBoth };
+  Fix fix =
+      Fix::kNone;  // one choice for all heads; each head's choice of the first layer in all layers; both
   struct Compat {
     bool own_key = false;    // prefill past `begin` leaves the query's own key out
     bool chunk_end = false;  // decoding a chunk's last token uses K - 1 slots
@@ -36,13 +46,14 @@ class LongHeads : public Policy {
   LongHeads(const LongHeadsOptions& options, const HeadShape& shape, PairLayout layout,
             int64_t trained_window);
 
-  int64_t KeyPosition(int64_t j) const override { return j % options_.chunk; }
+  KeyPlane Plane() const override { return KeyPlane::ChunkLocal(options_.chunk); }
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
-  void Extend(const ExtendInput& input, PolicyState& state) const override;
-  void BuildPlan(const QueryBlock& block, Phase phase, std::span<const PolicyState* const> states,
-                 const AttentionKernels& kernels, PolicyScratch& scratch, Plan& plan) const override;
+  int64_t PlanTokens(int64_t n) const override;
+  void Extend(const StepInput& input, PolicyState& state) const override;
+  void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
+                 PolicyScratch& scratch, Plan& plan) const override;
   std::string Warning(int64_t n_tokens) const override;
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;
@@ -57,15 +68,40 @@ class LongHeads : public Policy {
   }
   // Whether the token chooses chunks rather than seeing everything.
   bool Selects(int64_t position, Phase phase) const;
+  bool fixes_heads() const {
+    return options_.fix == LongHeadsOptions::Fix::kHead || options_.fix == LongHeadsOptions::Fix::kBoth;
+  }
+  bool fixes_layers() const {
+    return options_.fix == LongHeadsOptions::Fix::kLayer || options_.fix == LongHeadsOptions::Fix::kBoth;
+  }
+  bool chooses_by_score() const {
+    return options_.choose == LongHeadsOptions::Choose::kTop ||
+           options_.choose == LongHeadsOptions::Choose::kLastK;
+  }
+  // Whether choices are made in Extend, once for those who share them. Random ones need no sharing: they are
+  // a function of numbers that can be equal.
+  bool shares_choices() const { return options_.fix != LongHeadsOptions::Fix::kNone && chooses_by_score(); }
+  // Who a choice is made for, beside the token: what a random choice depends on.
+  struct Chooser {
+    int64_t layer;
+    int64_t head;
+  };
   void ScoreChunks(const QueryBlock& block, int64_t first, int64_t last, int64_t n_chunks, const State& state,
                    const AttentionKernels& kernels, Scratch& scratch) const;
-  void ChooseChunks(const QueryToken& token, Phase phase, const float* scores, Scratch& scratch) const;
-  void Represent(const ExtendInput& input, int64_t chunk, State& state) const;
+  void ChooseChunks(int64_t position, Phase phase, Chooser chooser, const float* scores,
+                    Scratch& scratch) const;
+  Chooser ChooserOf(int64_t layer, int64_t head) const;
+  void FixChoices(const StepInput& input, State& state) const;
+  void Represent(const StepInput& input, int64_t chunk, State& state) const;
+  void RepresentByKeys(const StepInput& input, int64_t chunk, State& state) const;
 
   LongHeadsOptions options_;
   HeadShape shape_;
   PairLayout layout_;
   int64_t trained_window_;
 };
+
+Method LongHeadsMethod();
+Method AutoMethod();  // LongHeads, as the program's default
 
 }  // namespace longheads

@@ -7,7 +7,40 @@
 #include <span>
 #include <vector>
 
+#include "kernels/rotation_table.h"
+#include "kv/sequence.h"
+
 namespace longheads {
+
+class PolicyState;
+
+// The plane of stored keys: key j carries the rotation R(Position(j)), in units of 1 / `unit` of a token.
+struct KeyPlane {
+  static constexpr int64_t kNoPeriod = std::numeric_limits<int64_t>::max();
+
+  int64_t factor = 1;          // 0: keys are stored unrotated
+  int64_t period = kNoPeriod;  // of chunk-local planes
+  int64_t group = 1;           // tokens that share a rotation
+  int64_t unit = 1;            // rotations are in 1 / unit: the layer's frequencies are divided by it
+
+  static KeyPlane Absolute() { return {}; }
+  static KeyPlane Unrotated() { return {.factor = 0}; }
+  static KeyPlane ChunkLocal(int64_t chunk) { return {.period = chunk}; }
+  static KeyPlane Grouped(int64_t tokens) { return {.group = tokens}; }
+
+  int64_t Position(int64_t j) const { return factor * (j % period / group); }
+  // What R must be added to a stored key to bring it to the absolute plane.
+  int64_t ToAbsolute(int64_t j) const { return unit * j - Position(j); }
+};
+
+// One sequence of a batch, in one layer.
+struct AttentionSequence {
+  const KvSequence* kv = nullptr;
+  const PolicyState* state = nullptr;
+  const PolicyState* first_state = nullptr;  // the same sequence's in the first layer
+  const RotationTable* rotations = nullptr;
+  float scale = 1;  // of logits: amplitude^2 / sqrt(head_dim)
+};
 
 // One token whose queries attend, somewhere in a batch.
 struct QueryToken {
@@ -15,39 +48,60 @@ struct QueryToken {
   int64_t position;  // absolute index i of the token in its sequence
   const float* q;    // [n_heads, head_dim], unrotated
   float* out;        // [n_heads, head_dim]
+  // [n_heads, 2]: each row's largest logit and sum of exponentials, in the kernels' own units; null where the
+  // policy does not ask.
+  float* softmax = nullptr;
+};
+
+// Queries of one layer and KV head.
+struct QueryBlock {
+  int64_t layer = 0;
+  int64_t kv_head = 0;
+  std::span<const QueryToken> tokens;
+  std::span<const AttentionSequence> sequences;
 };
 
 // A query row r of a block: token r / group, query head kv_head * group + r % group.
 // R(x) is the rotation that puts the row at the right distance from the segment's keys, given the plane on
-// which they are stored: x = distance + stored rotation (methods: query-only rotation).
+// which they are read: x = distance + the keys' rotation (methods: query-only rotation).
 struct PlanRow {
   int32_t row;
   int32_t x;
 };
 
-// A run of keys of one sequence and the rows that see it. A row at position i sees key j of the run where
-// min_distance <= i - j < max_distance.
+// Keys of one sequence and the rows that see them.
 struct PlanSegment {
   int32_t sequence = 0;
-  int64_t key_begin = 0;
+  int64_t key_begin = 0;  // a run of keys, or plan.keys[key_begin, key_end)
   int64_t key_end = 0;
   int64_t row_begin = 0;  // plan.rows[row_begin, row_end)
   int64_t row_end = 0;
+  // A row at position i sees key j of a run where min_distance <= i - j < max_distance; of a list it sees
+  // all.
   int64_t min_distance = 0;  // causal
   int64_t max_distance = kAnyDistance;
+  bool listed = false;    // the keys are a list
+  bool absolute = false;  // keys are brought from their stored plane to the absolute one as they are read
+  // Where it is a key: the segment's part, normalised, enters the merge as if it were that one key's value,
+  // with that key's logit (Landmark's grouped softmax). The key is read on the stored plane.
+  int64_t as_key = kNoKey;
 
   static constexpr int64_t kAnyDistance = std::numeric_limits<int64_t>::max() / 2;
+  static constexpr int64_t kNoKey = -1;
 };
 
-// Segments of one sequence are in ascending order of key_begin: parts merge in that order, whatever the
-// blocks.
+// Parts merge in the order of the segments: for each row it must be the same whatever the blocks.
 struct Plan {
   std::vector<PlanSegment> segments;
   std::vector<PlanRow> rows;
+  std::vector<int32_t> keys;        // of listed segments
+  std::vector<float> token_scales;  // [the block's tokens] factors of the logits; empty: all 1
 
   void Clear() {
     segments.clear();
     rows.clear();
+    keys.clear();
+    token_scales.clear();
   }
 };
 

@@ -1,10 +1,11 @@
 // An attention method proper: decides, for a layer, which keys each query sees and at which distance. One
 // policy serves any number of sequences and threads; what it remembers of one sequence lies in a PolicyState.
+// Its hooks have neutral defaults: the least of a method is RotationBound, BuildPlan and its words.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -16,18 +17,18 @@ namespace longheads {
 // Prompt tokens and generated tokens: some definitions differ between them.
 enum class Phase : uint8_t { kPrefill, kDecode };
 
-// One layer's memory of one sequence beside its keys and values.
+// One layer's memory of one sequence beside its keys and values. This one is of methods that need none.
 class PolicyState {
  public:
   virtual ~PolicyState() = default;
-  virtual std::unique_ptr<PolicyState> Fork() const = 0;
+  virtual std::unique_ptr<PolicyState> Fork() const { return std::make_unique<PolicyState>(); }
   // The most tokens m <= n that Truncate can go back to exactly; the engine feeds tokens [m, n) again. Every
   // state can take back its newest token, so that a decode step which failed in a later layer is undone.
-  virtual int64_t RewindPoint(int64_t n) const = 0;
+  virtual int64_t RewindPoint(int64_t n) const { return n; }
   // Forgets tokens from m on; m was a RewindPoint.
-  virtual void Truncate(int64_t m) = 0;
+  virtual void Truncate(int64_t) {}
   // Bytes held, for the memory plan's check.
-  virtual uint64_t Bytes() const = 0;
+  virtual uint64_t Bytes() const { return 0; }
 };
 
 // Reused between calls, so that a decode step allocates nothing.
@@ -36,39 +37,51 @@ struct PolicyScratch {
 };
 
 // New tokens of one sequence, whose keys and values are in the store already.
-struct ExtendInput {
+struct StepInput {
   int64_t layer = 0;
-  const KvSequence* sequence = nullptr;
+  Phase phase = Phase::kPrefill;
+  const AttentionSequence* sequence = nullptr;  // its state is the one that is passed beside it
   int64_t token_begin = 0;
   int64_t n_tokens = 0;
-  const float* q = nullptr;  // [n_tokens, n_heads, head_dim], unrotated
+  const float* q = nullptr;        // [n_tokens, n_heads, head_dim], unrotated
+  const float* softmax = nullptr;  // [n_tokens, n_heads, 2] as in QueryToken; Observe alone has them
   AttentionExecutor* executor = nullptr;
-  const RotationTable* rotations = nullptr;
-  float scale = 1;
   ThreadPool* pool = nullptr;
   const CancelToken* cancel = nullptr;
 };
 
 class Policy {
  public:
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
   virtual ~Policy() = default;
 
-  // The rotation that the stored key of token j carries: R(KeyPosition(j)) k. (Its plane: absolute is j.)
-  virtual int64_t KeyPosition(int64_t j) const = 0;
-  // Rotations in a plan over n tokens are below this.
+  // The plane on which keys are stored.
+  virtual KeyPlane Plane() const { return KeyPlane::Absolute(); }
+  // Rotations in a plan over n tokens are below this, in units of the plane.
   virtual int64_t RotationBound(int64_t n) const = 0;
 
-  virtual std::unique_ptr<PolicyState> NewState() const = 0;
-  virtual std::unique_ptr<PolicyScratch> NewScratch() const = 0;
+  virtual std::unique_ptr<PolicyState> NewState() const { return std::make_unique<PolicyState>(); }
+  virtual std::unique_ptr<PolicyScratch> NewScratch() const { return std::make_unique<PolicyScratch>(); }
 
-  // Takes new tokens into the state. Called from one thread, which may run loops on the pool. Where
-  // input.cancel is raised before it is done the state may still be that of the tokens before.
-  virtual void Extend(const ExtendInput& input, PolicyState& state) const = 0;
+  // A prompt goes through Extend, BuildPlan and Observe in steps of so many tokens, counted from where the
+  // call that fed it began: methods that choose once for a block of queries say its size.
+  virtual int64_t StepTokens() const { return kNoLimit; }
+  // The tokens that one plan may cover where the sequence has n: what bounds a plan's memory. At least 1.
+  virtual int64_t PlanTokens(int64_t) const { return kNoLimit; }
 
-  // The plan of one KV head's block of queries; states[s] belongs to block.sequences[s] and knows every token
-  // up to the block's last. Called from several threads at once, each with a scratch of its own.
-  virtual void BuildPlan(const QueryBlock& block, Phase phase, std::span<const PolicyState* const> states,
-                         const AttentionKernels& kernels, PolicyScratch& scratch, Plan& plan) const = 0;
+  // Takes new tokens into the state, before their plans. Called from one thread, which may run loops on the
+  // pool. Where input.cancel is raised before it is done the state may still be that of the tokens before.
+  virtual void Extend(const StepInput&, PolicyState&) const {}
+
+  // The plan of one KV head's block of queries; the sequences' states know every token up to the block's
+  // last. Called from several threads at once, each with a scratch of its own.
+  virtual void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
+                         PolicyScratch& scratch, Plan& plan) const = 0;
+
+  // Where Observes: after the plans of a step ran, with the softmax's maxima and sums.
+  virtual bool Observes() const { return false; }
+  virtual void Observe(const StepInput&, PolicyState&) const {}
 
   // One line for the user where n tokens are more than the method, or the model, does well; empty else.
   virtual std::string Warning(int64_t n_tokens) const = 0;
@@ -76,7 +89,7 @@ class Policy {
   virtual std::string Explain() const = 0;
 
   // Bytes of state for n tokens of one layer, for the memory plan.
-  virtual uint64_t StateBytes(int64_t n) const = 0;
+  virtual uint64_t StateBytes(int64_t) const { return 0; }
 };
 
 }  // namespace longheads

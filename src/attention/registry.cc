@@ -1,275 +1,67 @@
 #include "attention/registry.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
-
+#include "attention/frequency_registry.h"
 #include "attention/full.h"
 #include "attention/longheads.h"
-#include "base/bytes.h"
+#include "attention/rerope.h"
+#include "attention/self_extend.h"
+#include "attention/streaming_llm.h"
 
 namespace longheads {
 namespace {
 
-// Reads options by name and complains about what is left.
-class OptionReader {
- public:
-  OptionReader(const MethodInfo& method, const std::vector<SpecOption>& options)
-      : method_(method), options_(options) {
-    for (const SpecOption& option : options) {
-      const bool known = std::any_of(method.options.begin(), method.options.end(),
-                                     [&](const OptionInfo& info) { return info.name == option.name; });
-      if (known || error_) continue;
-      std::vector<std::string> names;
-      for (const OptionInfo& info : method.options) names.push_back(info.name);
-      error_ = Error{ErrorKind::kInvalidInput,
-                     names.empty()
-                         ? fmt::format("{} has no option '{}': it takes none", method.name, option.name)
-                         : fmt::format("{} has no option '{}': did you mean '{}'? It takes {}", method.name,
-                                       option.name, NearestName(option.name, names), fmt::join(names, ", "))};
-    }
-  }
-
-  // Positive.
-  void Tokens(std::string_view name, int64_t& value) {
-    const SpecOption* const option = Find(name);
-    if (option == nullptr) return;
-    const Result<int64_t> count = ParseCount(option->value);
-    if (!count) {
-      Fail(fmt::format("{}: {}", name, count.error().message));
-    } else if (*count < 1) {
-      Fail(fmt::format("{} must be at least 1", name));
-    } else {
-      value = *count;
-    }
-  }
-
-  template <typename T>
-  void Choice(std::string_view name, const std::vector<std::pair<std::string, T>>& choices, T& value) {
-    const SpecOption* const option = Find(name);
-    if (option == nullptr) return;
-    std::vector<std::string> names;
-    for (const auto& [text, meaning] : choices) {
-      names.push_back(text);
-      if (text == option->value) {
-        value = meaning;
-        return;
-      }
-    }
-    Fail(fmt::format("{} is '{}', but must be {}", name, option->value, fmt::join(names, " or ")));
-  }
-
-  bool has(std::string_view name) const { return Find(name) != nullptr; }
-  const SpecOption* Find(std::string_view name) const {
-    for (const SpecOption& option : options_) {
-      if (option.name == name) return &option;
-    }
-    return nullptr;
-  }
-  void Fail(std::string message) {
-    if (!error_)
-      error_ = Error{ErrorKind::kInvalidInput, fmt::format("--attn {}: {}", method_.name, message)};
-  }
-  Status status() const {
-    if (error_) return tl::unexpected<Error>(*error_);
-    return {};
-  }
-
- private:
-  const MethodInfo& method_;
-  const std::vector<SpecOption>& options_;
-  std::optional<Error> error_;
-};
-
-using Creator = Result<std::shared_ptr<const Policy>> (*)(const MethodInfo&, const std::vector<SpecOption>&,
-                                                          const AttentionModel&);
-
-Result<std::shared_ptr<const Policy>> CreateFull(const MethodInfo& info,
-                                                 const std::vector<SpecOption>& options,
-                                                 const AttentionModel& model) {
-  LH_TRY(OptionReader(info, options).status());
-  return std::make_shared<FullAttention>(model.shape, model.trained_window);
-}
-
-// The paper's 256, or the largest power of two of which half the trained window holds three: tiny models have
-// tiny windows, and the default method must run on them.
-int64_t DefaultChunk(int64_t trained_window) {
-  int64_t chunk = 256;
-  while (chunk > 1 && 3 * chunk > trained_window / 2) chunk /= 2;
-  return chunk;
-}
-
-// "own-key+begin" and the like.
-bool ReadCompat(std::string_view text, LongHeadsOptions::Compat& compat) {
-  for (;;) {
-    const std::size_t plus = text.find('+');
-    const std::string_view name = text.substr(0, plus);
-    const bool all = name == "all";
-    if (!all && name != "none" && name != "own-key" && name != "chunk-end" && name != "begin") return false;
-    compat.own_key |= all || name == "own-key";
-    compat.chunk_end |= all || name == "chunk-end";
-    compat.begin |= all || name == "begin";
-    if (plus == std::string_view::npos) return true;
-    text.remove_prefix(plus + 1);
-  }
-}
-
-Result<std::shared_ptr<const Policy>> CreateLongHeads(const MethodInfo& info,
-                                                      const std::vector<SpecOption>& options,
-                                                      const AttentionModel& model) {
-  OptionReader reader(info, options);
-  const int64_t trained = model.trained_window;
-  LongHeadsOptions o;
-  o.chunk = DefaultChunk(trained);
-  reader.Tokens("chunk", o.chunk);
-  if (o.chunk > trained / 3) {
-    reader.Fail(trained < 3 ? fmt::format("the model's trained window of {} tokens is too short for chunks: "
-                                          "use --attn full",
-                                          trained)
-                            : fmt::format("chunk={} is too long: the first, the previous and the current "
-                                          "chunk must fit in the {} tokens the model was trained on: use at "
-                                          "most chunk={}",
-                                          o.chunk, trained, trained / 3));
-    return tl::unexpected<Error>(reader.status().error());
-  }
-  o.window = std::min<int64_t>(4096, trained / 2) / o.chunk * o.chunk;
-  reader.Tokens("window", o.window);
-  o.begin = trained / o.chunk * o.chunk;
-  if (const SpecOption* const begin = reader.Find("begin"); begin != nullptr && begin->value == "window") {
-    o.begin = o.window;
-  } else {
-    reader.Tokens("begin", o.begin);
-  }
-  const std::vector<std::pair<std::string, LongHeadsOptions::Grouping>> groupings = {
-      {"head", LongHeadsOptions::Grouping::kHead}, {"kv", LongHeadsOptions::Grouping::kKv}};
-  reader.Choice("reps", groupings, o.reps);
-  reader.Choice("select", groupings, o.select);
-  if (const SpecOption* const compat = reader.Find("compat");
-      compat != nullptr && !ReadCompat(compat->value, o.compat)) {
-    reader.Fail(
-        fmt::format("compat is '{}', but must be none, all, or some of own-key, chunk-end and begin "
-                    "joined by '+'",
-                    compat->value));
-  }
-  if (o.window % o.chunk != 0) {
-    reader.Fail(fmt::format("window={} is not a multiple of chunk={}: try window={}", o.window, o.chunk,
-                            std::max<int64_t>(3, o.window / o.chunk) * o.chunk));
-  }
-  if (o.window / o.chunk < 3) {
-    reader.Fail(
-        fmt::format("window={} holds {} chunks of {}, but the first, the previous and the current chunk need "
-                    "three: try window={}, or a smaller chunk",
-                    o.window, o.window / o.chunk, o.chunk, 3 * o.chunk));
-  }
-  if (o.window > trained) {
-    reader.Fail(
-        fmt::format("window={} is larger than the {} tokens the model was trained on: use at most window={}",
-                    o.window, trained, trained / o.chunk * o.chunk));
-  }
-  if (o.begin < o.window) {
-    reader.Fail(
-        fmt::format("begin={} is smaller than window={}: before that many tokens there are not enough chunks "
-                    "to choose from",
-                    o.begin, o.window));
-  }
-  if (o.begin % o.chunk != 0) {
-    reader.Fail(fmt::format("begin={} is not a multiple of chunk={}: try begin={}", o.begin, o.chunk,
-                            (o.begin + o.chunk - 1) / o.chunk * o.chunk));
-  }
-  LH_TRY(reader.status());
-  return std::make_shared<LongHeads>(o, model.shape, model.layout, trained);
-}
-
-std::vector<OptionInfo> LongHeadsOptionInfos() {
-  return {
-      {"chunk", "tokens",
-       "256; for a trained window below 1536 the largest power of two of which half the window holds three",
-       "1 .. a third of the trained window", "length l of a chunk, the unit that heads choose"},
-      {"window", "tokens", "4096, or half the trained window, in whole chunks, if that is smaller",
-       "a multiple of chunk, 3 chunks .. the trained window",
-       "tokens a query attends to at most: K = window / chunk"},
-      {"begin", "tokens", "the trained window, in whole chunks",
-       "a multiple of chunk, >= window; or the word 'window'",
-       "full attention before this many tokens, selection from there on"},
-      {"reps", "head|kv", "head", "",
-       "one chunk representation per query head (faithful), or per KV head (less memory and time)"},
-      {"select", "head|kv", "head", "",
-       "every query head chooses for itself (faithful), or the heads of a KV head choose together by the sum "
-       "of scores"},
-      {"compat", "none|all|NAME+NAME", "none", "own-key, chunk-end, begin",
-       "oddities of the published code: own-key (prefill past begin leaves out the query's own key), "
-       "chunk-end (decode "
-       "of a chunk's last token uses K-1 slots), begin (decode selects one token early); compat=all with "
-       "begin=window "
-       "is the published code"},
+const std::vector<Method>& All() {
+  static const std::vector<Method> methods = {
+      AutoMethod(),
+      FullMethod(),
+      LeakyReRopeMethod(),
+      LongHeadsMethod(),
+      ReRopeMethod(),
+      SelfExtendMethod(),
+      StreamingLlmMethod(),
   };
-}
-
-struct Entry {
-  MethodInfo info;
-  Creator create;
-};
-
-const std::vector<Entry>& Entries() {
-  static const std::vector<Entry> entries = {
-      {{"auto",
-        "The default: LongHeads with begin at the trained window. Inside the window it is full attention.",
-        "Lu et al. 2024", LongHeadsOptionInfos()},
-       CreateLongHeads},
-      {{"full",
-        "Full causal attention. Past the trained window models break down; it warns.",
-        "Vaswani et al. 2017",
-        {}},
-       CreateFull},
-      {{"longheads",
-        "LongHeads: beyond `begin`, each head attends to the first, previous and current chunk and those "
-        "that match its "
-        "query best, at positions the model knows.",
-        "Lu et al. 2024, \"LongHeads: Multi-Head Attention is Secretly a Long Context Processor\"",
-        LongHeadsOptionInfos()},
-       CreateLongHeads},
-  };
-  return entries;
+  return methods;
 }
 
 }  // namespace
 
 std::vector<std::string> PolicyNames() {
   std::vector<std::string> names;
-  for (const Entry& entry : Entries()) names.push_back(entry.info.name);
+  for (const Method& method : All()) names.push_back(method.info.name);
   return names;
 }
 
-std::vector<std::string> FrequencyNames() { return {"none"}; }
-
 const std::vector<MethodInfo>& Methods() {
-  static const std::vector<MethodInfo> methods = [] {
+  static const std::vector<MethodInfo> infos = [] {
     std::vector<MethodInfo> all;
-    for (const Entry& entry : Entries()) all.push_back(entry.info);
+    for (const Method& method : All()) all.push_back(method.info);
     return all;
   }();
-  return methods;
+  return infos;
 }
 
 const MethodInfo* FindMethod(std::string_view name) {
-  for (const MethodInfo& method : Methods()) {
-    if (method.name == name) return &method;
+  for (const Method& method : All()) {
+    if (method.info.name == name) return &method.info;
   }
   return nullptr;
 }
 
-Result<std::vector<LayerAttention>> MakeAttention(std::string_view text, const AttentionModel& model,
-                                                  int64_t n_layers) {
+Result<std::vector<LayerAttention>> MakeAttention(std::string_view text, const AttentionModel& model) {
   LH_ASSIGN(const AttentionSpec spec, ParseSpec(text));
-  if (!spec.frequency_options.empty()) {
-    return InvalidInput(fmt::format("--attn {}: the frequencies 'none' take no option", text));
-  }
-  for (const Entry& entry : Entries()) {
-    if (entry.info.name != spec.policy) continue;
-    LH_ASSIGN(std::shared_ptr<const Policy> policy, entry.create(entry.info, spec.policy_options, model));
-    return std::vector<LayerAttention>(static_cast<std::size_t>(n_layers),
-                                       LayerAttention{std::move(policy), model.trained});
+  LH_ASSIGN(const ChosenFrequencies chosen, MakeFrequencies(spec.frequencies, spec.frequency_options, model));
+  AttentionModel with_frequencies = model;
+  with_frequencies.window = chosen.window;
+  for (const Method& method : All()) {
+    if (method.info.name != spec.policy) continue;
+    OptionReader reader(method.info, spec.policy_options);
+    LH_TRY(reader.status());
+    LH_ASSIGN(const LayerPolicies policies, method.create(reader, with_frequencies));
+    std::vector<LayerAttention> layers;
+    for (const auto& policy : policies) layers.push_back({policy, chosen.frequencies, chosen.explain});
+    return layers;
   }
   return InvalidInput(fmt::format("unknown attention method '{}'", spec.policy));
 }

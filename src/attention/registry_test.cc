@@ -7,13 +7,15 @@ namespace {
 
 AttentionModel Model(int64_t trained_window) {
   return {.shape = {.n_heads = 4, .n_kv_heads = 2, .head_dim = 64},
+          .n_layers = 3,
           .trained_window = trained_window,
           .layout = PairLayout::kInterleaved,
+          .rope = {.rotary_dim = 64, .context_length = trained_window},
           .trained = {.theta = std::vector<double>(32, 0.5), .amplitude = 1}};
 }
 
 std::string Explain(const std::string& spec, int64_t trained_window) {
-  const auto layers = MakeAttention(spec, Model(trained_window), 2);
+  const auto layers = MakeAttention(spec, Model(trained_window));
   return layers ? (*layers)[0].policy->Explain() : "refused: " + layers.error().message;
 }
 
@@ -23,7 +25,7 @@ bool Contains(const std::string& text, const std::string& part) {
 
 TEST(MakeAttention, GivesEveryLayerThePolicyAndTheTrainedFrequencies) {
   for (const char* const spec : {"auto", "full", "longheads", "none", "none+longheads,chunk=128"}) {
-    const auto layers = MakeAttention(spec, Model(8192), 3);
+    const auto layers = MakeAttention(spec, Model(8192));
     ASSERT_TRUE(layers) << layers.error().message;
     ASSERT_EQ(layers->size(), 3u);
     for (const LayerAttention& layer : *layers) {
@@ -73,7 +75,7 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
       {"longhads", 8192, "did you mean 'longheads'"},
       {"full,chunk=4", 8192, "full has no option 'chunk': it takes none"},
       {"longheads,chunks=4", 8192, "did you mean 'chunk'"},
-      {"none:factor=2+full", 8192, "take no option"},
+      {"none:factor=2+full", 8192, "none has no option 'factor': it takes none"},
       {"longheads,window=1000", 8192, "window=1000 is not a multiple of chunk=256: try window=768"},
       {"longheads,window=100", 8192, "try window=768"},
       {"longheads,window=512", 8192, "window=512 holds 2 chunks of 256"},
@@ -101,9 +103,11 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
       {"auto", 0, "use --attn full"},
       {"auto", 5, "three"},
       {"longheads,chunk=256", 512, "use at most chunk=170"},
+      {"pi:factor=4+longheads,window=20k", 4096, "window=20480 is larger than the 16384 tokens"},
+      {"pi:factor=4+longheads,chunk=2048", 4096, "use at most chunk=1365"},
   };
   for (const auto& [spec, trained, expected] : cases) {
-    const auto layers = MakeAttention(spec, Model(trained), 2);
+    const auto layers = MakeAttention(spec, Model(trained));
     ASSERT_FALSE(layers) << spec;
     EXPECT_EQ(layers.error().kind, ErrorKind::kInvalidInput);
     EXPECT_TRUE(Contains(layers.error().message, expected)) << spec << ": " << layers.error().message;
@@ -111,11 +115,41 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
 }
 
 TEST(MakeAttention, TakesABeginAsFarAsOneLikes) {
-  const auto layers = MakeAttention("longheads,begin=1099511627776", Model(8192), 1);
+  const auto layers = MakeAttention("longheads,begin=1099511627776", Model(8192));
   ASSERT_TRUE(layers) << layers.error().message;
   const Policy& policy = *layers->front().policy;
   EXPECT_EQ(policy.RotationBound(1000), 1256);
   EXPECT_NE(policy.Warning(10'000), "");
+}
+
+// What extends the window moves where selection begins and how far full attention may go; the paper's chunk
+// and window stay ("w/ PI init" and the like).
+TEST(MakeAttention, FrequenciesExtendTheWindowOfThePolicy) {
+  const auto expect = [](const std::string& spec, int64_t begin, int64_t window, int64_t reach) {
+    const std::string text = Explain(spec, 4096);
+    EXPECT_TRUE(Contains(text, "token " + std::to_string(begin) + ",")) << spec << ": " << text;
+    EXPECT_TRUE(Contains(text, "window " + std::to_string(window) + ";")) << spec << ": " << text;
+    EXPECT_TRUE(Contains(text, "model's is " + std::to_string(reach) + ")")) << spec << ": " << text;
+  };
+  expect("longheads", 4096, 2048, 4096);
+  expect("none+longheads", 4096, 2048, 4096);
+  expect("pi+longheads,window=4096", 16384, 4096, 16384);
+  expect("pi:factor=2+auto", 8192, 2048, 8192);
+  expect("ntk:factor=2.5+longheads", 10240, 2048, 10240);
+  expect("yarn:factor=8+longheads,begin=16384", 16384, 2048, 32768);
+  expect("yarn:factor=8:orig_ctx=2k+longheads", 16384, 2048, 16384);
+  expect("llama3+longheads", 32768, 2048, 32768);
+  expect("pi:factor=4+longheads,window=8192", 16384, 8192, 16384);
+  expect("pi:factor=1+longheads", 4096, 2048, 4096);
+
+  const auto warns = [](const std::string& spec, int64_t n) {
+    return !(*MakeAttention(spec, Model(4096)))[0].policy->Warning(n).empty();
+  };
+  EXPECT_TRUE(warns("full", 4097));
+  EXPECT_FALSE(warns("pi:factor=4+full", 16384));
+  EXPECT_TRUE(warns("pi:factor=4+full", 16385));
+  EXPECT_FALSE(warns("pi:factor=4+longheads,begin=16384", 100000));
+  EXPECT_TRUE(warns("pi:factor=4+longheads,begin=32768", 100000));
 }
 
 TEST(Methods, AreFoundByNameAndExplained) {

@@ -93,11 +93,19 @@ Result<AttentionSpec> ParseSpec(std::string_view text) {
   };
 
   std::string_view policy = text;
-  // Before the first comma only: options of the policy may hold a '+' of their own (compat=own-key+begin).
-  const std::size_t plus = text.substr(0, text.find(',')).find('+');
-  if (plus != std::string_view::npos || known(frequencies, text.substr(0, text.find_first_of(":")))) {
+  // Before the first comma only: options of the policy may hold a '+' of their own (compat=own-key+begin),
+  // and a
+  // ':' too.
+  const std::string_view head = text.substr(0, text.find(','));
+  const std::size_t plus = head.find('+');
+  if (plus != std::string_view::npos || head.find(':') != std::string_view::npos ||
+      known(frequencies, text)) {
     std::vector<std::string_view> parts = Split(text.substr(0, plus), ':');
     spec.frequencies = std::string(Trim(parts[0]));
+    if (known(policies, spec.frequencies) && plus == std::string_view::npos) {
+      return InvalidInput(fmt::format(
+          "options of '{0}' follow a comma, as in '{0},option=value', not a colon", spec.frequencies));
+    }
     if (!known(frequencies, spec.frequencies))
       return Unknown("frequency schedule", spec.frequencies, frequencies);
     parts.erase(parts.begin());
@@ -107,7 +115,19 @@ Result<AttentionSpec> ParseSpec(std::string_view text) {
   }
   std::vector<std::string_view> parts = Split(policy, ',');
   spec.policy = std::string(Trim(parts[0]));
-  if (!known(policies, spec.policy)) return Unknown("attention method", spec.policy, policies);
+  if (known(frequencies, spec.policy)) {
+    return InvalidInput(
+        fmt::format("'{0}' is a frequency schedule: its options follow a colon and it stands before "
+                    "the attention method, as in '{0}:option=value+full'",
+                    spec.policy));
+  }
+  if (!known(policies, spec.policy)) {
+    std::vector<std::string> names = policies;
+    if (parts.size() == 1 && policy.data() == text.data()) {  // a bare word: it may be meant for either
+      names.insert(names.end(), frequencies.begin(), frequencies.end());
+    }
+    return Unknown("attention method", spec.policy, names);
+  }
   parts.erase(parts.begin());
   LH_TRY(ParseOptions(text, parts, spec.policy_options));
   return spec;

@@ -24,6 +24,12 @@ TEST(ParseSpec, ReadsMethodsAndOptions) {
       {"longheads,compat=own-key+begin,begin=window", "none+longheads,compat=own-key+begin,begin=window"},
       {"none+longheads,compat=own-key+begin", "none+longheads,compat=own-key+begin"},
       {"longheads,reps=kv,select=kv", "none+longheads,reps=kv,select=kv"},
+      {"yarn", "yarn+full"},
+      {"yarn:factor=4", "yarn:factor=4+full"},
+      {"yarn:factor=4:beta_fast=16+full", "yarn:factor=4:beta_fast=16+full"},
+      {"ntk:factor=2+longheads,begin=16384", "ntk:factor=2+longheads,begin=16384"},
+      {" pi : factor = 2.5 + longheads , compat=own-key+begin",
+       "pi:factor=2.5+longheads,compat=own-key+begin"},
   };
   for (const auto& [text, expected] : cases) {
     const Result<AttentionSpec> spec = ParseSpec(text);
@@ -53,6 +59,16 @@ TEST(ParseSpec, RefusesWithTheNearestName) {
       {"longheads,chunk=4,chunk=4", "sets 'chunk' twice"},
       {"longheads,chunk=4, chunk=8", "sets 'chunk' twice"},
       {"none:factor+full", "not option=value"},
+      {"yarm:factor=4", "did you mean 'yarn'"},
+      {"yarm:factor=4+full", "did you mean 'yarn'"},
+      {"yarm", "did you mean 'yarn'"},
+      {"yarn+ful", "did you mean 'full'"},
+      {"yarn+yarm", "did you mean 'auto'"},
+      {"yarn,factor=4", "'yarn' is a frequency schedule: its options follow a colon"},
+      {"full+yarn", "unknown frequency schedule 'full'"},
+      {"longheads:chunk=4", "options of 'longheads' follow a comma"},
+      {"yarn:factor=4:factor=8", "sets 'factor' twice"},
+      {"yarn:factor", "not option=value"},
       {"none:", "not option=value"},
   };
   for (const auto& [text, expected] : cases) {
@@ -73,6 +89,8 @@ TEST(SplitSpecs, SeparatesAtSemicolonsAndBeforeNames) {
             (Specs{"longheads,compat=own-key+begin", "full"}));
   EXPECT_EQ(SplitSpecs("full,yarn:factor=4+full,ntk:factor=2+longheads,begin=16384"),
             (Specs{"full", "yarn:factor=4+full", "ntk:factor=2+longheads,begin=16384"}));
+  EXPECT_EQ(SplitSpecs("yarn:factor=4:beta_fast=16+longheads,begin=8192,pi,full"),
+            (Specs{"yarn:factor=4:beta_fast=16+longheads,begin=8192", "pi", "full"}));
   EXPECT_EQ(SplitSpecs(" full ; ; longheads , chunk=4 "), (Specs{"full", "longheads,chunk=4"}));
   EXPECT_EQ(SplitSpecs(""), Specs{});
 }

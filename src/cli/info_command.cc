@@ -62,16 +62,14 @@ Result<int> ShowInfo(const InfoOptions& options) {
   const GgufFile& file = engine->file();
   Line("file", fmt::format("{} ({}, GGUF v{})", file.name(), FormatBytes(file.file_bytes()), file.version()));
   Line("family", config.architecture + (config.name.empty() ? "" : " (" + config.name + ")"));
-  Line("window", fmt::format("{} tokens (trained)", config.trained_window));
+  Line("window",
+       fmt::format("{} tokens ({})", config.trained_window,
+                   config.rope.scaling == RopeScaling::kNone ? "trained" : "under its RoPE scaling"));
   Line("layers",
        fmt::format("{} of width {}, feed-forward {}", config.n_layers, config.embed_dim, config.ffn_dim));
   Line("heads", fmt::format("{} query, {} key/value, of {} dimensions", config.n_heads, config.n_kv_heads,
                             config.head_dim));
-  Line("rope",
-       fmt::format(
-           "base {}{}{}", config.rope_base,
-           config.rope_interpolation != 1 ? fmt::format(", positions / {}", config.rope_interpolation) : "",
-           config.rope_divisors.empty() ? "" : ", frequencies divided as rope_freqs says"));
+  Line("rope", DescribeRope(config.rope));
   Line("tokenizer", fmt::format("{}, {} tokens",
                                 vocabulary.model == Vocabulary::Model::kBpe
                                     ? "BPE, pre-tokenizer " + vocabulary.pre_tokenizer

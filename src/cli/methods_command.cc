@@ -2,45 +2,75 @@
 
 #include <memory>
 
+#include "attention/frequency_registry.h"
 #include "attention/registry.h"
 #include "cli/command.h"
 
 namespace longheads {
 namespace {
 
-void Print(const MethodInfo& method) {
+struct MethodsOptions {
+  std::string name;
+  bool markdown = false;
+};
+
+// `separator`: what stands between the name and its options.
+void Print(const MethodInfo& method, char separator) {
   fmt::print("{}\n  {}\n  Source: {}.\n", method.name, method.summary, method.source);
   if (method.options.empty()) fmt::print("  It takes no options.\n");
   for (const OptionInfo& option : method.options) {
     fmt::print("\n  {}={}\n      {}.\n      default: {}{}{}\n", option.name, option.type, option.meaning,
                option.default_value, option.range.empty() ? "" : "; range: ", option.range);
   }
+  if (!method.options.empty()) {
+    fmt::print("\n  As in: --attn {}{}{}=VALUE\n", method.name, separator, method.options[0].name);
+  }
+  fmt::print("  More: docs/methods/{}\n", PageOf(method));
 }
 
-Result<int> ShowMethods(const std::string& name) {
-  if (name.empty()) {
-    fmt::print("What --attn takes: NAME, or NAME,option=value,option=value\n\n");
-    for (const MethodInfo& method : Methods()) fmt::print("  {:<12}{}\n", method.name, method.summary);
-    fmt::print("\n'longheads methods NAME' shows a method's options.\n");
+Result<int> ShowMethods(const MethodsOptions& options) {
+  if (options.name.empty()) {
+    fmt::print(
+        "What --attn takes: [FREQUENCIES+]METHOD, each with its options:\n"
+        "  METHOD,option=value,option=value\n"
+        "  FREQUENCIES:option=value:option=value+METHOD,option=value\n"
+        "FREQUENCIES alone are those with full attention.\n\nMethods: which keys each query sees\n");
+    for (const MethodInfo& method : Methods()) fmt::print("  {:<15}{}\n", method.name, method.summary);
+    fmt::print("\nFrequencies: how fast positions turn queries and keys\n");
+    for (const MethodInfo& method : FrequencyMethods())
+      fmt::print("  {:<15}{}\n", method.name, method.summary);
+    fmt::print("\n'longheads methods NAME' shows the options of one.\n");
     return 0;
   }
-  const MethodInfo* const method = FindMethod(name);
+  const MethodInfo* method = FindMethod(options.name);
+  const bool is_policy = method != nullptr;
+  if (!is_policy) method = FindFrequencyMethod(options.name);
   if (method == nullptr) {
-    return InvalidInput(fmt::format("unknown attention method '{}': did you mean '{}'?", name,
-                                    NearestName(name, PolicyNames())));
+    std::vector<std::string> names = PolicyNames();
+    const std::vector<std::string> frequencies = FrequencyNames();
+    names.insert(names.end(), frequencies.begin(), frequencies.end());
+    return InvalidInput(fmt::format("unknown attention method '{}': did you mean '{}'?", options.name,
+                                    NearestName(options.name, names)));
   }
-  Print(*method);
+  if (options.markdown) {
+    fmt::print("{}", OptionTable(*method));
+  } else {
+    Print(*method, is_policy ? ',' : ':');
+  }
   return 0;
 }
 
 }  // namespace
 
 void AddMethodsCommand(CLI::App& program, Command& command) {
-  CLI::App* const app = program.add_subcommand("methods", "Lists the attention methods and their options");
-  const auto name = std::make_shared<std::string>();
-  app->add_option("NAME", *name, "one method, with its options");
-  app->footer("Example:\n  longheads methods longheads");
-  app->callback([name, &command] { command = [name] { return ShowMethods(*name); }; });
+  CLI::App* const app = program.add_subcommand(
+      "methods", "Lists the attention methods and frequency schedules, with their options");
+  const auto options = std::make_shared<MethodsOptions>();
+  app->add_option("NAME", options->name, "one method or schedule, with its options");
+  app->add_flag("--markdown", options->markdown,
+                "the options of NAME as the table that its page in docs holds");
+  app->footer("Examples:\n  longheads methods\n  longheads methods yarn");
+  app->callback([options, &command] { command = [options] { return ShowMethods(*options); }; });
 }
 
 }  // namespace longheads

@@ -5,7 +5,51 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/bytes.h"
+
 namespace longheads {
+namespace {
+
+// The names and meanings are llama.cpp's.
+void AddRopeOptions(CLI::App& app, RopeOverrides& rope) {
+  const std::string group = "RoPE (the model's own frequencies; --attn has schedules that start from them)";
+  const auto add = [&](const std::string& name, auto& value, const std::string& meaning, const char* type) {
+    app.add_option(name, value, meaning)->type_name(type)->group(group);
+  };
+  add("--rope-scaling", rope.scaling,
+      "scaling in the place of what the model file declares: none, linear, or yarn (default: the file's, and "
+      "linear "
+      "where --rope-scale is given and the file has none)",
+      "none|linear|yarn");
+  add("--rope-scale", rope.scale,
+      "factor of the scaling: the window grows to N times what it is without (default: the file's)", "N");
+  add("--rope-freq-base", rope.freq_base, "base of the frequencies (default: the file's)", "N");
+  add("--rope-freq-scale", rope.freq_scale, "1/N of --rope-scale N", "1/N");
+  app.add_option_function<std::string>(
+         "--yarn-orig-ctx",
+         [&rope](const std::string& text) {
+           const Result<int64_t> tokens = ParseCount(text);
+           if (!tokens) throw CLI::ValidationError("--yarn-orig-ctx", tokens.error().message);
+           rope.orig_ctx = *tokens;
+         },
+         "YaRN: the window without scaling (default: the file's)")
+      ->type_name("TOKENS")
+      ->group(group);
+  add("--yarn-ext-factor", rope.ext_factor,
+      "YaRN: how much of its ramp is applied, 0 to 1; 0 interpolates everything (default: the file's, or 1)",
+      "N");
+  add("--yarn-attn-factor", rope.attn_factor,
+      "YaRN: multiplies queries and keys beside what the factor brings, 0.1 ln N + 1 (default: 1)", "N");
+  add("--yarn-beta-slow", rope.beta_slow,
+      "YaRN: pairs of dimensions that turn less often than this in the window are interpolated (default: the "
+      "file's, "
+      "or 1)",
+      "N");
+  add("--yarn-beta-fast", rope.beta_fast,
+      "YaRN: pairs that turn more often than this stay as they are (default: the file's, or 32)", "N");
+}
+
+}  // namespace
 
 void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) {
   const std::string group = "Model";
@@ -15,7 +59,8 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->group(group);
   if (with_attention) {
     app.add_option("--attn", options.attention,
-                   "attention method, as 'longheads,chunk=128' ('longheads methods' lists them)")
+                   "attention method, as 'longheads,chunk=128' or 'yarn:factor=4+full' ('longheads methods' "
+                   "lists them)")
         ->type_name("SPEC")
         ->capture_default_str()
         ->group(group);
@@ -39,6 +84,7 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
+  AddRopeOptions(app, options.rope);
 }
 
 std::string DefaultModelPath() {
@@ -67,7 +113,8 @@ Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options) {
                        .compute = options.compute,
                        .kv_type = options.kv_type,
                        .backend = options.backend,
-                       .threads = options.threads});
+                       .threads = options.threads,
+                       .rope = options.rope});
 }
 
 }  // namespace longheads

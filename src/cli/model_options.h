@@ -16,9 +16,11 @@ struct ModelOptions {
   std::string kv_type = "auto";
   std::string backend = "auto";
   int threads = 0;
+  RopeOverrides rope;
 };
 
-// -m, --attn (unless the command has its own), --compute, --kv-type, --backend, -t; in the group "Model".
+// -m, --attn (unless the command has its own), --compute, --kv-type, --backend, -t; in the group "Model". And
+// in the group "RoPE", what changes the model's own frequencies: --rope-..., --yarn-...
 void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention = true);
 
 // Where `make demo` puts the default model.

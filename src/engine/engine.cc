@@ -66,7 +66,9 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   std::unique_ptr<Engine> engine(new Engine);
   LH_ASSIGN(GgufFile file, GgufFile::Open(options.model_path));
   engine->file_ = std::make_unique<GgufFile>(std::move(file));
-  LH_ASSIGN(const ModelConfig config, ReadConfig(*engine->file_));
+  LH_ASSIGN(ModelConfig config, ReadConfig(*engine->file_));
+  LH_ASSIGN(config.rope, WithOverrides(config.rope, options.rope));
+  config.trained_window = DeclaredWindow(config.rope);
   LH_ASSIGN(ModelWeights weights, ReadWeights(*engine->file_, config));
   LH_ASSIGN(Vocabulary vocabulary, ReadVocabulary(*engine->file_));
   if (static_cast<int64_t>(vocabulary.tokens.size()) > config.vocab_size) {
@@ -86,15 +88,15 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
     engine->chat_template_error_ = "the model file has no chat template: use --no-chat";
   }
 
-  Frequencies frequencies;
-  LH_ASSIGN(frequencies, TrainedFrequencies(config.rope_base, config.head_dim, config.rope_divisors));
-  frequencies = Interpolated(std::move(frequencies), config.rope_interpolation);
+  LH_ASSIGN(Frequencies frequencies, DeclaredFrequencies(config.rope, config.trained_window));
   const AttentionModel model{
       .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
+      .n_layers = config.n_layers,
       .trained_window = config.trained_window,
       .layout = config.layout,
+      .rope = config.rope,
       .trained = std::move(frequencies)};
-  LH_ASSIGN(std::vector<LayerAttention> attention, MakeAttention(options.attention, model, config.n_layers));
+  LH_ASSIGN(std::vector<LayerAttention> attention, MakeAttention(options.attention, model));
 
   LH_ASSIGN(engine->kernels_, ChooseKernels(options.backend));
   LH_ASSIGN(engine->compute_, ComputeFromName(options.compute, *engine->kernels_.gemm.table));
@@ -124,7 +126,11 @@ std::string Engine::DescribeKernels() const {
                      kernels_.quantised.name, kv_type_ == KvType::kF32 ? "f32" : "bf16");
 }
 
-std::string Engine::ExplainAttention() const { return transformer_->attention()[0].policy->Explain(); }
+std::string Engine::ExplainAttention() const {
+  const LayerAttention& layer = transformer_->attention()[0];
+  if (layer.explain_frequencies.empty()) return layer.policy->Explain();
+  return fmt::format("{}; {}", layer.explain_frequencies, layer.policy->Explain());
+}
 
 std::string Engine::AttentionWarning(int64_t n_tokens) const {
   return transformer_->attention()[0].policy->Warning(n_tokens);
@@ -217,12 +223,18 @@ Result<std::vector<float>> Engine::Prefill(Session& session, std::span<const Tok
 
 Result<std::vector<float>> Engine::Decode(std::span<Session* const> sessions,
                                           std::span<const TokenId> tokens) {
+  std::vector<float> hidden;
+  LH_TRY(Decode(sessions, tokens, hidden));
+  return hidden;
+}
+
+Status Engine::Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens,
+                      std::vector<float>& hidden) {
   LH_CHECK(sessions.size() == tokens.size());
   for (std::size_t i = 1; i < sessions.size(); ++i) {
     LH_CHECK(std::find(sessions.begin(), sessions.begin() + static_cast<std::ptrdiff_t>(i), sessions[i]) ==
              sessions.begin() + static_cast<std::ptrdiff_t>(i));  // a batch holds a session once
   }
-  std::vector<float> hidden;
   Status status;
   try {
     batch_.clear();
@@ -245,8 +257,7 @@ Result<std::vector<float>> Engine::Decode(std::span<Session* const> sessions,
       sessions[i]->state_.Truncate(sessions[i]->size());
     }
   }
-  if (!status) return tl::unexpected<Error>(status.error());
-  return hidden;
+  return status;
 }
 
 Status Engine::Truncate(Session& session, int64_t n) try {
@@ -296,14 +307,14 @@ Result<Generated> Engine::Generate(Session& session, std::span<const float> hidd
   StreamingDecoder decoder(*tokenizer_);
   std::vector<float> state(hidden.begin(), hidden.end());
   const std::size_t n_known = tokenizer_->vocabulary().tokens.size();  // the rest of the rows is padding
-  std::vector<float> logits;
+  std::vector<float> logits(static_cast<std::size_t>(config().vocab_size));
   Session* const self = &session;
   for (int64_t i = 0; i < options.max_tokens; ++i) {
     if (options.cancel != nullptr && options.cancel->cancelled()) {
       result.reason = StopReason::kCancelled;
       break;
     }
-    logits = Logits(state);
+    transformer_->Logits(state, logits);
     const TokenId token = sampler.Sample(std::span(logits).first(n_known), session.tokens());
     if (tokenizer_->IsEndOfGeneration(token)) {
       result.reason = StopReason::kEndOfGeneration;
@@ -317,7 +328,7 @@ Result<Generated> Engine::Generate(Session& session, std::span<const float> hidd
       break;
     }
     if (i + 1 == options.max_tokens) break;
-    LH_ASSIGN(state, Decode(std::span(&self, 1), std::span(&token, 1)));
+    LH_TRY(Decode(std::span(&self, 1), std::span(&token, 1), state));
   }
   const std::string rest = decoder.Finish();
   result.text += rest;

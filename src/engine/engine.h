@@ -15,6 +15,7 @@
 #include "engine/sampler.h"
 #include "formats/gguf.h"
 #include "model/transformer.h"
+#include "rope/overrides.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -27,6 +28,7 @@ struct EngineOptions {
   std::string kv_type = "auto";    // auto (as compute), f32, bf16
   std::string backend = "auto";    // kBackends
   int threads = 0;                 // 0: the physical cores that this process may use
+  RopeOverrides rope = {};         // --rope-..., --yarn-...: said in the model file's place
 };
 
 // One text: its tokens, and what the model remembers of them. Moves; Engine::Fork copies.
@@ -109,6 +111,9 @@ class Engine {
   // Appends one token to each of several sessions; hidden states [n_sessions, embed_dim]. On an error all
   // sessions are as they were.
   Result<std::vector<float>> Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens);
+  // The same into memory of the caller's: allocates nothing inside a page and chunk.
+  Status Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens,
+                std::vector<float>& hidden);
 
   // logits [n_rows, vocab_size] of hidden states [n_rows, embed_dim].
   std::vector<float> Logits(std::span<const float> hidden);

@@ -36,8 +36,11 @@ Status CheckOptions(const PasskeyOptions& o) {
   LH_TRY(check("--depths", o.n_depths, 1));
   LH_TRY(check("--repeats", o.n_repeats, 1));
   LH_TRY(check("-n", o.max_tokens, 0));
-  if (o.form != "auto" && o.form != "plain" && o.form != "chat") {
+  if (o.form != "auto" && !FindPasskeyForm(o.form)) {
     return InvalidInput(fmt::format("--form is '{}', but must be auto, plain or chat", o.form));
+  }
+  if (!FindPasskeyFiller(o.filler)) {
+    return InvalidInput(fmt::format("--filler is '{}', but must be lines or line", o.filler));
   }
   return {};
 }
@@ -56,12 +59,13 @@ PasskeySetup Setup(const PasskeyOptions& options, const Engine& engine, PasskeyF
   const int64_t by_form = form == PasskeyForm::kChat ? kChatAnswerTokens : kPlainAnswerTokens;
   return {.model = std::filesystem::path(engine.file().name()).filename().string(),
           .model_bytes = static_cast<int64_t>(engine.file().file_bytes()),
-          .form = form,
+          .style = {.form = form, .filler = *FindPasskeyFiller(options.filler)},
           .compute = engine.compute() == ComputeType::kF32 ? "f32" : "bf16",
           .kv = engine.kv_type() == KvType::kF32 ? "f32" : "bf16",
           .backend = options.backend,
           .max_tokens = options.max_tokens > 0 ? options.max_tokens : by_form,
-          .seed = options.seed};
+          .seed = options.seed,
+          .rope = options.rope};
 }
 
 // In the order of their keys' places, so that each needs at most a little more of the common text.
@@ -153,7 +157,7 @@ Status Run::CheckMethods() {
     const int64_t shortest = *std::min_element(options.lengths.begin(), options.lengths.end());
     for (const PasskeyCase& c : cases) {
       if (c.length == shortest && c.repeat == 0)
-        LH_TRY(BuildPasskeyPrompt(*engine, form, c, PasskeyKey(options.seed, c)));
+        LH_TRY(BuildPasskeyPrompt(*engine, setup.style, c, PasskeyKey(options.seed, c)));
     }
   }
   return {};
@@ -178,13 +182,13 @@ Result<PasskeyRecord> Run::RunCase(Engine& engine, PasskeyReader& reader, const 
                                    const PasskeyCase& c) {
   const auto start = std::chrono::steady_clock::now();
   const int64_t key = PasskeyKey(options.seed, c);
-  LH_ASSIGN(const PasskeyPrompt prompt, BuildPasskeyPrompt(engine, setup.form, c, key));
+  LH_ASSIGN(const PasskeyPrompt prompt, BuildPasskeyPrompt(engine, setup.style, c, key));
   const auto on_prefill = [&](int64_t n_tokens) {
     return hooks.on_prefill ? hooks.on_prefill(attention, c, n_tokens) : std::function<void(double)>();
   };
   LH_ASSIGN(PasskeyReader::Prompted prompted, reader.Read(prompt, hooks.cancel, on_prefill));
   const int64_t shared = prompted.shared;
-  LH_ASSIGN(PasskeyAnswer answer, AnswerPasskey(engine, setup.form, prompt, key, std::move(prompted),
+  LH_ASSIGN(PasskeyAnswer answer, AnswerPasskey(engine, setup.style.form, prompt, key, std::move(prompted),
                                                 setup.max_tokens, hooks.cancel));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return PasskeyRecord{.setup = setup,

@@ -57,10 +57,12 @@ struct PasskeyOptions {
   int64_t n_depths = 10;
   int64_t n_repeats = 1;
   uint64_t seed = 0;
-  std::string form = "auto";  // plain, chat; auto: chat where the model has a template
-  int64_t max_tokens = 0;     // of a free answer; 0: 32 in the chat form, 10 in the plain one
-  std::string out_dir;        // empty: nothing is kept
+  std::string form = "auto";     // plain, chat; auto: chat where the model has a template
+  std::string filler = "lines";  // line, lines
+  int64_t max_tokens = 0;        // of a free answer; 0: 32 in the chat form, 10 in the plain one
+  std::string out_dir;           // empty: nothing is kept
   std::string backend = "auto";
+  std::string rope;  // how `load` changes the model's own frequencies, as typed; for the records
 };
 
 inline constexpr int64_t kChatAnswerTokens = 32;

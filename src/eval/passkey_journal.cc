@@ -21,7 +21,7 @@ Error CannotWrite(const std::string& path, int error) {
 }
 
 struct Totals {
-  int64_t cases = 0, correct = 0, digits_right = 0, digits = 0, tokens = 0;
+  int64_t cases = 0, correct = 0, digits_right = 0, digits = 0, tokens = 0, shared = 0;
   double seconds = 0;
 
   void Add(const PasskeyRecord& record) {
@@ -30,6 +30,7 @@ struct Totals {
     digits_right += record.digits_right;
     digits += record.digits;
     tokens += record.tokens;
+    shared += record.shared;
     seconds += record.seconds;
   }
 };
@@ -76,13 +77,15 @@ std::string PasskeyJson(const PasskeyRecord& r) {
       {"digits", r.digits},
       {"seconds", std::round(r.seconds * 1000) / 1000},
       {"shared", r.shared},
-      {"form", PasskeyFormName(r.setup.form)},
+      {"form", PasskeyFormName(r.setup.style.form)},
+      {"filler", PasskeyFillerName(r.setup.style.filler)},
       {"max_tokens", r.setup.max_tokens},
       {"model", r.setup.model},
       {"model_bytes", r.setup.model_bytes},
       {"compute", r.setup.compute},
       {"kv", r.setup.kv},
       {"backend", r.setup.backend},
+      {"rope", r.setup.rope},
       {"threads", r.threads},
   };
   // A file name may be no UTF-8.
@@ -91,8 +94,11 @@ std::string PasskeyJson(const PasskeyRecord& r) {
 
 Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
   const nlohmann::json json = nlohmann::json::parse(line);
-  const std::string form = json.at("form");
-  if (form != "plain" && form != "chat") return InvalidInput(fmt::format("'form' is '{}'", form));
+  const std::string form_name = json.at("form"), filler_name = json.at("filler");
+  const std::optional<PasskeyForm> form = FindPasskeyForm(form_name);
+  if (!form) return InvalidInput(fmt::format("'form' is '{}'", form_name));
+  const std::optional<PasskeyFiller> filler = FindPasskeyFiller(filler_name);
+  if (!filler) return InvalidInput(fmt::format("'filler' is '{}'", filler_name));
   PasskeyRecord r;
   r.attention = json.at("attn");
   r.which.length = json.at("length");
@@ -109,12 +115,13 @@ Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
   r.threads = json.at("threads");
   r.setup = {.model = json.at("model"),
              .model_bytes = json.at("model_bytes"),
-             .form = form == "plain" ? PasskeyForm::kPlain : PasskeyForm::kChat,
+             .style = {.form = *form, .filler = *filler},
              .compute = json.at("compute"),
              .kv = json.at("kv"),
              .backend = json.at("backend"),
              .max_tokens = json.at("max_tokens"),
-             .seed = json.at("seed")};
+             .seed = json.at("seed"),
+             .rope = json.value("rope", "")};
   return r;
 } catch (const nlohmann::json::exception& error) {
   return InvalidInput(error.what());
@@ -139,15 +146,19 @@ std::string PasskeyCsv(std::span<const PasskeyRecord> records) {
     row->totals.Add(record);
   }
   std::string csv =
-      "attn,length,cases,correct,digits_right,digits,mean_tokens,seconds,model,form,compute,kv,backend,"
-      "max_tokens\n";
+      "attn,length,cases,correct,digits_right,digits,mean_tokens,mean_shared,seconds,model,form,filler,"
+      "compute,kv,backend,max_tokens,rope\n";
   for (const Row& row : rows) {
     const Totals& t = row.totals;
-    csv += fmt::format("{},{},{},{},{},{},{:.1f},{:.3f},{},{},{},{},{},{}\n", CsvField(row.attention),
-                       row.length, t.cases, t.correct, t.digits_right, t.digits,
-                       static_cast<double>(t.tokens) / static_cast<double>(t.cases), t.seconds,
-                       CsvField(row.setup.model), PasskeyFormName(row.setup.form), row.setup.compute,
-                       row.setup.kv, row.setup.backend, row.setup.max_tokens);
+    const auto mean = [&](int64_t total) {
+      return static_cast<double>(total) / static_cast<double>(t.cases);
+    };
+    csv += fmt::format("{},{},{},{},{},{},{:.1f},{:.1f},{:.3f},{},{},{},{},{},{},{},{}\n",
+                       CsvField(row.attention), row.length, t.cases, t.correct, t.digits_right, t.digits,
+                       mean(t.tokens), mean(t.shared), t.seconds, CsvField(row.setup.model),
+                       PasskeyFormName(row.setup.style.form), PasskeyFillerName(row.setup.style.filler),
+                       row.setup.compute, row.setup.kv, row.setup.backend, row.setup.max_tokens,
+                       CsvField(row.setup.rope));
   }
   return csv;
 }

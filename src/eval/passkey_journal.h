@@ -17,12 +17,13 @@ namespace longheads {
 struct PasskeySetup {
   std::string model;  // file name, without its folder
   int64_t model_bytes = 0;
-  PasskeyForm form = PasskeyForm::kPlain;
+  PasskeyStyle style;
   std::string compute;  // "f32", "bf16"
   std::string kv;       // "f32", "bf16"
   std::string backend;  // as asked for: "auto" stands for what the machine offers
   int64_t max_tokens = 0;
   uint64_t seed = 0;
+  std::string rope = {};  // as typed, where the model's own frequencies were changed: "--rope-scale 4"
 
   bool operator==(const PasskeySetup&) const = default;
 };

@@ -13,12 +13,13 @@ namespace {
 PasskeyRecord Example(const std::string& attention, int64_t length, bool correct) {
   return {.setup = {.model = "a,b\xff.gguf",
                     .model_bytes = 98362432,
-                    .form = PasskeyForm::kChat,
+                    .style = {.form = PasskeyForm::kChat, .filler = PasskeyFiller::kLine},
                     .compute = "bf16",
                     .kv = "bf16",
                     .backend = "auto",
                     .max_tokens = 32,
-                    .seed = 3},
+                    .seed = 3,
+                    .rope = "--rope-scale 4"},
           .attention = attention,
           .which = {.length = length, .depth_ppm = 166667, .repeat = 1},
           .key = 36695,
@@ -54,6 +55,12 @@ TEST(PasskeyJournal, AnythingElseOfTheSetupIsAnotherCase) {
   const PasskeyRecord record = Example("full", 4096, true);
   PasskeySetup other = record.setup;
   other.seed = 4;
+  EXPECT_FALSE(record.SameCase(other, "full", record.which));
+  other = record.setup;
+  other.style.filler = PasskeyFiller::kLines;
+  EXPECT_FALSE(record.SameCase(other, "full", record.which));
+  other = record.setup;
+  other.rope = "";
   EXPECT_FALSE(record.SameCase(other, "full", record.which));
   EXPECT_FALSE(record.SameCase(record.setup, "auto", record.which));
   EXPECT_TRUE(record.SameCase(record.setup, "full", record.which));
@@ -144,9 +151,11 @@ TEST(PasskeyJournal, SummaryHasTotalsByMethodAndLength) {
   ASSERT_TRUE(journal->Append(Example("longheads,chunk=128", 4096, false)));
   ASSERT_TRUE(journal->WriteSummary());
   const std::string csv = ReadAll(directory.File("out/passkey.csv"));
-  EXPECT_TRUE(csv.starts_with("attn,length,cases,correct,digits_right,digits,mean_tokens,seconds,model"));
-  EXPECT_NE(csv.find("\n\"longheads,chunk=128\",4096,2,1,7,10,4094.0,2.500,\"a,b\xff.gguf\",chat,bf16,"),
-            std::string::npos)
+  EXPECT_TRUE(
+      csv.starts_with("attn,length,cases,correct,digits_right,digits,mean_tokens,mean_shared,seconds,model"));
+  EXPECT_NE(
+      csv.find("\n\"longheads,chunk=128\",4096,2,1,7,10,4094.0,100.0,2.500,\"a,b\xff.gguf\",chat,line,bf16,"),
+      std::string::npos)
       << csv;
   EXPECT_NE(csv.find("\nfull,4096,1,0,2,5,"), std::string::npos) << csv;
 }

@@ -19,14 +19,12 @@ constexpr int64_t kSentenceCount = std::size(kSentences);
 constexpr std::string_view kQuestionPlain = "What is the pass key? The pass key is";
 constexpr std::string_view kQuestionChat = "What is the pass key? Answer with the number only.";
 
-// The first n sentences of the filler, which repeats without end; its five sentences stand in a line of their
-// own, as in the prompts of Self-Extend and InfiniteBench. LongHeads' script puts all filler into one line:
-// so written, the default model at 16k answers "123456", a number it likes, where it finds the same key among
-// lines.
-std::string Filler(int64_t n) {
+// The first n sentences of the filler, which repeats without end.
+std::string Filler(PasskeyFiller filler, int64_t n) {
+  const char between_units = filler == PasskeyFiller::kLines ? '\n' : ' ';
   std::string text;
   for (int64_t i = 0; i < n; ++i) {
-    if (i > 0) text += i % kSentenceCount == 0 ? '\n' : ' ';
+    if (i > 0) text += i % kSentenceCount == 0 ? between_units : ' ';
     text += kSentences[i % kSentenceCount];
   }
   return text;
@@ -37,12 +35,10 @@ std::string_view Question(PasskeyForm form) {
 }
 
 // The lines of the prompt. Filler after the key begins anew with the first sentence, as in the paper's code.
-std::string PromptText(PasskeyForm form, int64_t key, int64_t n_before, int64_t n_after) {
-  const auto line = [](const std::string& filler) {
-    return filler.empty() ? "" : fmt::format("{}\n", filler);
-  };
+std::string PromptText(const PasskeyStyle& style, int64_t key, int64_t n_before, int64_t n_after) {
+  const auto filler = [&](int64_t n) { return n == 0 ? "" : fmt::format("{}\n", Filler(style.filler, n)); };
   return fmt::format("{0}\n{1}The pass key is {2}. Remember it. {2} is the pass key.\n{3}{4}", kTask,
-                     line(Filler(n_before)), key, line(Filler(n_after)), Question(form));
+                     filler(n_before), key, filler(n_after), Question(style.form));
 }
 
 int64_t SentencesBefore(const PasskeyCase& c, int64_t n_sentences) {
@@ -74,6 +70,24 @@ uint64_t SplitMix64(uint64_t state) {
 
 std::string_view PasskeyFormName(PasskeyForm form) { return form == PasskeyForm::kPlain ? "plain" : "chat"; }
 
+std::string_view PasskeyFillerName(PasskeyFiller filler) {
+  return filler == PasskeyFiller::kLines ? "lines" : "line";
+}
+
+std::optional<PasskeyForm> FindPasskeyForm(std::string_view name) {
+  for (const PasskeyForm form : {PasskeyForm::kPlain, PasskeyForm::kChat}) {
+    if (PasskeyFormName(form) == name) return form;
+  }
+  return std::nullopt;
+}
+
+std::optional<PasskeyFiller> FindPasskeyFiller(std::string_view name) {
+  for (const PasskeyFiller filler : {PasskeyFiller::kLines, PasskeyFiller::kLine}) {
+    if (PasskeyFillerName(filler) == name) return filler;
+  }
+  return std::nullopt;
+}
+
 int64_t PasskeyDepthPpm(int64_t d, int64_t n) {
   return std::llround(1e6 * (static_cast<double>(d) + 0.5) / static_cast<double>(n));
 }
@@ -86,12 +100,12 @@ int64_t PasskeyKey(uint64_t seed, const PasskeyCase& c) {
   return 10000 + static_cast<int64_t>(h % 90000);
 }
 
-Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, PasskeyForm form, const PasskeyCase& c,
-                                         int64_t key) {
+Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyle& style,
+                                         const PasskeyCase& c, int64_t key) {
+  const bool chat = style.form == PasskeyForm::kChat;
   const auto encode = [&](int64_t n_sentences) {
     const int64_t n_before = SentencesBefore(c, n_sentences);
-    return engine.EncodePrompt(PromptText(form, key, n_before, n_sentences - n_before),
-                               form == PasskeyForm::kChat);
+    return engine.EncodePrompt(PromptText(style, key, n_before, n_sentences - n_before), chat);
   };
   const auto off = [&](const std::vector<TokenId>& tokens) {
     return std::llabs(static_cast<int64_t>(tokens.size()) - c.length);
@@ -136,8 +150,8 @@ Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, PasskeyForm form,
   // Until where the prompt is what it would be with the key further behind.
   const int64_t n_before = SentencesBefore(c, n_sentences);
   LH_ASSIGN(const std::vector<TokenId> keyless,
-            engine.EncodePrompt(fmt::format("{}\n{}", kTask, Filler(n_before + kSentenceCount)),
-                                form == PasskeyForm::kChat));
+            engine.EncodePrompt(fmt::format("{}\n{}", kTask, Filler(style.filler, n_before + kSentenceCount)),
+                                chat));
   PasskeyPrompt prompt{.tokens = std::move(tokens)};
   prompt.n_common =
       std::mismatch(prompt.tokens.begin(), prompt.tokens.end(), keyless.begin(), keyless.end()).first -

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,8 +19,25 @@ enum class PasskeyForm {
   kChat,   // one user message in the model's template; nothing is put into the assistant's mouth
 };
 
-// "plain", "chat".
+// How the filler's five sentences stand. The paper's Table 6 leaves it open.
+enum class PasskeyFiller {
+  kLines,  // in a line of their own, each time: the prompts of Self-Extend and InfiniteBench
+  kLine,   // all filler before the key in one line, and so after it: LongHeads' and Landmark's scripts
+};
+
+// All that decides on the words of a prompt, beside its case.
+struct PasskeyStyle {
+  PasskeyForm form = PasskeyForm::kPlain;
+  PasskeyFiller filler = PasskeyFiller::kLines;
+
+  bool operator==(const PasskeyStyle&) const = default;
+};
+
+// "plain", "chat"; "lines", "line".
 std::string_view PasskeyFormName(PasskeyForm form);
+std::string_view PasskeyFillerName(PasskeyFiller filler);
+std::optional<PasskeyForm> FindPasskeyForm(std::string_view name);
+std::optional<PasskeyFiller> FindPasskeyFiller(std::string_view name);
 
 // One cell's one repeat. The same case has the same prompt whichever others run beside it.
 struct PasskeyCase {
@@ -40,15 +58,15 @@ int64_t PasskeyKey(uint64_t seed, const PasskeyCase& c);
 
 struct PasskeyPrompt {
   std::vector<TokenId> tokens;
-  // The first so many are the same in every prompt of this model and form that is at least as long before its
-  // key: what stands before the key.
+  // The first so many are the same in every prompt of this model and style that is at least as long before
+  // its key: what stands before the key.
   int64_t n_common = 0;
 };
 
 // The prompt whose token count is nearest to the case's length, the filler cut at sentences. Refused where
 // that is more than 1% off, or no room is left for filler: the message says what the model's tokenizer needs.
-Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, PasskeyForm form, const PasskeyCase& c,
-                                         int64_t key);
+Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyle& style,
+                                         const PasskeyCase& c, int64_t key);
 
 // What follows the prompt where the answer is forced, as tokens that continue `prompt`: " KEY" in the plain
 // form, "The pass key is KEY." in the chat form.

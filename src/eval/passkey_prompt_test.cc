@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -25,7 +26,7 @@ TEST_F(PasskeyPromptTest, LengthIsMetWithinOnePercent) {
     for (const int64_t length : {1500, 2000, 3333, 5000}) {
       for (int64_t d = 0; d < 3; ++d) {
         const PasskeyCase c{.length = length, .depth_ppm = PasskeyDepthPpm(d, 3)};
-        const auto prompt = BuildPasskeyPrompt(*engine_, form, c, 36695);
+        const auto prompt = BuildPasskeyPrompt(*engine_, {.form = form}, c, 36695);
         ASSERT_TRUE(prompt) << prompt.error().message;
         EXPECT_LE(std::llabs(static_cast<int64_t>(prompt->tokens.size()) - length) * 100, length);
       }
@@ -35,7 +36,7 @@ TEST_F(PasskeyPromptTest, LengthIsMetWithinOnePercent) {
 
 TEST_F(PasskeyPromptTest, PlainFormIsTheTextOfThePaper) {
   const PasskeyCase c{.length = 2500, .depth_ppm = 500000};
-  const auto prompt = BuildPasskeyPrompt(*engine_, PasskeyForm::kPlain, c, 36695);
+  const auto prompt = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kPlain}, c, 36695);
   ASSERT_TRUE(prompt) << prompt.error().message;
   const std::string text = Text(*prompt);
   EXPECT_TRUE(text.starts_with(
@@ -49,9 +50,20 @@ TEST_F(PasskeyPromptTest, PlainFormIsTheTextOfThePaper) {
   EXPECT_TRUE(text.ends_with(".\nWhat is the pass key? The pass key is")) << text;
 }
 
+// As the paper's script writes it: the only line breaks are those round the key.
+TEST_F(PasskeyPromptTest, FillerInOneLineBreaksOnlyAtTheKey) {
+  const PasskeyCase c{.length = 2500, .depth_ppm = 500000};
+  const auto prompt =
+      BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kPlain, .filler = PasskeyFiller::kLine}, c, 36695);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  const std::string text = Text(*prompt);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
+  EXPECT_NE(text.find("There and back again. The grass is green."), std::string::npos) << text;
+}
+
 TEST_F(PasskeyPromptTest, ChatFormAsksInTheUsersTurnAndLeavesTheAnswersEmpty) {
   const PasskeyCase c{.length = 2500, .depth_ppm = 500000};
-  const auto prompt = BuildPasskeyPrompt(*engine_, PasskeyForm::kChat, c, 36695);
+  const auto prompt = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kChat}, c, 36695);
   ASSERT_TRUE(prompt) << prompt.error().message;
   EXPECT_TRUE(
       Text(*prompt).ends_with("\nWhat is the pass key? Answer with the number only.<|im_end|>\n"
@@ -62,7 +74,7 @@ TEST_F(PasskeyPromptTest, ChatFormAsksInTheUsersTurnAndLeavesTheAnswersEmpty) {
 TEST_F(PasskeyPromptTest, KeyStandsAtItsDepth) {
   for (const int64_t depth_ppm : {0, 100000, 500000, 900000, 1000000}) {
     const PasskeyCase c{.length = 5000, .depth_ppm = depth_ppm};
-    const auto prompt = BuildPasskeyPrompt(*engine_, PasskeyForm::kPlain, c, 36695);
+    const auto prompt = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kPlain}, c, 36695);
     ASSERT_TRUE(prompt) << prompt.error().message;
     const std::string text = Text(*prompt);
     const double at = static_cast<double>(text.find("\nThe pass key is 36695"));
@@ -74,8 +86,8 @@ TEST_F(PasskeyPromptTest, KeyStandsAtItsDepth) {
 TEST_F(PasskeyPromptTest, CommonTokensEndBeforeTheKeyAndAreThoseOfLaterKeys) {
   const PasskeyCase early{.length = 3000, .depth_ppm = 300000};
   const PasskeyCase late{.length = 4000, .depth_ppm = 700000};
-  const auto a = BuildPasskeyPrompt(*engine_, PasskeyForm::kChat, early, 36695);
-  const auto b = BuildPasskeyPrompt(*engine_, PasskeyForm::kChat, late, 12345);
+  const auto a = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kChat}, early, 36695);
+  const auto b = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kChat}, late, 12345);
   ASSERT_TRUE(a && b);
   ASSERT_LT(a->n_common, b->n_common);
   EXPECT_TRUE(std::equal(a->tokens.begin(), a->tokens.begin() + a->n_common, b->tokens.begin()));
@@ -87,8 +99,8 @@ TEST_F(PasskeyPromptTest, CommonTokensEndBeforeTheKeyAndAreThoseOfLaterKeys) {
 }
 
 TEST_F(PasskeyPromptTest, LengthWithoutRoomIsRefused) {
-  const auto none =
-      BuildPasskeyPrompt(*engine_, PasskeyForm::kPlain, {.length = 200, .depth_ppm = 500000}, 36695);
+  const auto none = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kPlain},
+                                       {.length = 200, .depth_ppm = 500000}, 36695);
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().kind, ErrorKind::kInvalidInput);
   EXPECT_NE(none.error().message.find("--lengths 200 is too short"), std::string::npos);
@@ -96,8 +108,8 @@ TEST_F(PasskeyPromptTest, LengthWithoutRoomIsRefused) {
 
 TEST_F(PasskeyPromptTest, ForcedAnswerContinuesThePrompt) {
   const PasskeyCase c{.length = 2500, .depth_ppm = 500000};
-  const auto plain = BuildPasskeyPrompt(*engine_, PasskeyForm::kPlain, c, 36695);
-  const auto chat = BuildPasskeyPrompt(*engine_, PasskeyForm::kChat, c, 36695);
+  const auto plain = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kPlain}, c, 36695);
+  const auto chat = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kChat}, c, 36695);
   ASSERT_TRUE(plain && chat);
   const auto after_plain = ForcedPasskeyAnswer(*engine_, PasskeyForm::kPlain, *plain, 36695);
   const auto after_chat = ForcedPasskeyAnswer(*engine_, PasskeyForm::kChat, *chat, 36695);

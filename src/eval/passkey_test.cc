@@ -55,7 +55,7 @@ TEST_F(PasskeyTest, WhatWasReadForOtherCasesChangesNothing) {
     for (const int64_t depth_ppm : {300000, 600000, 600000, 200000, 900000}) {
       const PasskeyCase c{.length = 1500, .depth_ppm = depth_ppm, .repeat = n_shared % 7};
       const int64_t key = PasskeyKey(1, c);
-      const auto prompt = BuildPasskeyPrompt(*engine, PasskeyForm::kChat, c, key);
+      const auto prompt = BuildPasskeyPrompt(*engine, {.form = PasskeyForm::kChat}, c, key);
       ASSERT_TRUE(prompt) << prompt.error().message;
       PasskeyReader alone(*engine, /*share=*/false);
       auto shared = sharing.Read(*prompt, nullptr, {});
@@ -85,7 +85,7 @@ TEST_F(PasskeyTest, EveryCaseIsRunOnceAndKept) {
   EXPECT_EQ(records_.size(), 2u * 2 * 2 * 2);
   EXPECT_EQ(n_run_, 16);
   for (const PasskeyRecord& record : records_) {
-    EXPECT_EQ(record.setup.form, PasskeyForm::kChat);
+    EXPECT_EQ(record.setup.style.form, PasskeyForm::kChat);
     EXPECT_EQ(record.key, PasskeyKey(0, record.which));
     EXPECT_EQ(record.digits, 5);
     EXPECT_LE(record.digits_right, 5);
@@ -201,6 +201,7 @@ TEST_F(PasskeyTest, ImpossibleOptionsAreRefusedByName) {
   refused([](PasskeyOptions& o) { o.n_repeats = -1; }, "--repeats");
   refused([](PasskeyOptions& o) { o.max_tokens = -1; }, "-n");
   refused([](PasskeyOptions& o) { o.form = "poem"; }, "--form");
+  refused([](PasskeyOptions& o) { o.filler = "sand"; }, "--filler");
   EXPECT_EQ(n_run_, 0);
 }
 

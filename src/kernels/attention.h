@@ -24,9 +24,10 @@ inline constexpr int64_t StateFloats(int64_t head_dim) { return head_dim + 2; }
 struct RotatedRow {
   const float* q;     // [head_dim], unrotated
   int64_t x;          // the rotation
+  float scale;        // of its logits
   int32_t key_begin;  // the row sees keys [key_begin, key_end) of the run; never empty
   int32_t key_end;
-  float* state;  // StateFloats(head_dim): Attend merges the run's partial result into it
+  float* state;  // StateFloats(head_dim): attend merges the run's partial result into it
 };
 
 // A run of keys in one page, float32. K is row-major, V transposed, as pages hold them.
@@ -46,23 +47,31 @@ struct AttentionKernels {
 
   // For every row: logits = scale * (R(x) q) . k over its keys, softmax over the run, values, merge into
   // state. workspace: at least AttendWorkspace(row_tile, head_dim) floats, aligned.
-  void (*attend)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
+  void (*attend)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
                  float* workspace);
 
   // The same for a handful of rows (decode): rows share each key as it is read; other order of summation.
   void (*attend_few)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
-                     float scale, float* workspace);
+                     float* workspace);
+
+  // mass[j] += the sum over the rows that see key j of exp(logit - max) / sum. A row's state is {max, sum}
+  // alone here, of all it attended to, as attend and merge left them.
+  void (*column_mass)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                      float* mass, float* workspace);
 
   // scores[row * stride + c] = q[row] . vectors[c]; q rows [head_dim] each, vectors [n, head_dim] row-major.
   // Not rotated, not scaled. For the choice of chunks.
   void (*scores)(std::span<const float* const> q, const float* vectors, int64_t n, int64_t head_dim,
                  float* scores, int64_t stride, float* workspace);
 
+  // out[head_dim] = R(x) in; out is not in.
+  void (*rotate)(const float* in, int64_t x, const RotationTable& table, float* out);
+
   // a = merge(a, b); any number of partial states merge to one softmax over the union of their keys.
   void (*merge)(float* a, const float* b, int64_t head_dim);
 };
 
-// Floats of workspace that attend, attend_few and scores may use.
+// Floats of workspace that attend, the kernels above may use.
 inline constexpr int64_t AttendWorkspace(int64_t row_tile, int64_t head_dim) {
   const int64_t tile = row_tile < 32 ? 32 : row_tile;
   return tile * (2 * head_dim + kMaxRun + 64) + 64;

@@ -55,7 +55,7 @@ struct Case {
       ClearState(state, d);
       const int64_t last = causal ? begin + 1 + (r * 7) % (end - begin) : end;
       rows.push_back(
-          {q.data() + r * d, x(r), static_cast<int32_t>(begin), static_cast<int32_t>(last), state});
+          {q.data() + r * d, x(r), scale(), static_cast<int32_t>(begin), static_cast<int32_t>(last), state});
     }
     return rows;
   }
@@ -105,7 +105,7 @@ TEST_P(AttentionTest, EqualsFloat64SoftmaxOnHostileShapes) {
             for (const auto attend : {kernels().attend, kernels().attend_few}) {
               std::vector<float> states;
               const auto rows = c.Rows(states, n_keys / 3, n_keys, causal);
-              attend(rows, c.run(), c.table, c.scale(), workspace());
+              attend(rows, c.run(), c.table, workspace());
               for (int64_t r = 0; r < n_rows; ++r) {
                 std::vector<float> out(d);
                 FinishState(rows[r].state, d, out.data());
@@ -125,10 +125,10 @@ TEST_P(AttentionTest, ARowDoesNotFeelItsTileMates) {
   const Case c(64, 37, 200, PairLayout::kInterleaved);
   std::vector<float> together, alone;
   const auto rows = c.Rows(together, 3, 200, true);
-  kernels().attend(rows, c.run(), c.table, c.scale(), workspace());
+  kernels().attend(rows, c.run(), c.table, workspace());
   const auto same = c.Rows(alone, 3, 200, true);
   for (int64_t r = 36; r >= 0; --r) {
-    kernels().attend(std::span(same).subspan(r, 1), c.run(), c.table, c.scale(), workspace());
+    kernels().attend(std::span(same).subspan(r, 1), c.run(), c.table, workspace());
   }
   EXPECT_EQ(0, std::memcmp(together.data(), alone.data(), together.size() * sizeof(float)));
 }
@@ -137,11 +137,11 @@ TEST_P(AttentionTest, PartsMergeToOneSoftmax) {
   const Case c(64, 5, 256, PairLayout::kHalfSplit);
   std::vector<float> whole, parts, other;
   const auto expected = c.Rows(whole, 0, 256, false);
-  kernels().attend(expected, c.run(), c.table, c.scale(), workspace());
+  kernels().attend(expected, c.run(), c.table, workspace());
   auto left = c.Rows(parts, 0, 100, false);
   auto right = c.Rows(other, 100, 256, false);
-  kernels().attend(left, c.run(), c.table, c.scale(), workspace());
-  kernels().attend(right, c.run(), c.table, c.scale(), workspace());
+  kernels().attend(left, c.run(), c.table, workspace());
+  kernels().attend(right, c.run(), c.table, workspace());
   std::vector<float> empty(StateFloats(64));
   ClearState(empty.data(), 64);
   for (int64_t r = 0; r < 5; ++r) {
@@ -165,7 +165,7 @@ TEST_P(AttentionTest, LargeLogitsDoNotOverflow) {
   for (float& q : c.q) q *= 1000;
   std::vector<float> states;
   const auto rows = c.Rows(states, 0, 256, true);
-  kernels().attend(rows, c.run(), c.table, c.scale(), workspace());
+  kernels().attend(rows, c.run(), c.table, workspace());
   for (float s : states) EXPECT_TRUE(std::isfinite(s));
 }
 

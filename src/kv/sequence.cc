@@ -1,5 +1,6 @@
 #include "kv/sequence.h"
 
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -13,6 +14,9 @@ const VectorKernels& Vectors() {
       *ChooseImplementation(VectorImplementations(), "auto", "vector work")->table;
   return kernels;
 }
+
+float ToFloat(float value) { return value; }
+float ToFloat(BFloat16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
 
 void Store(float value, float* to) { *to = value; }
 void Store(float value, BFloat16* to) { Vectors().to_bf16(&value, 1, to); }
@@ -81,6 +85,30 @@ KvSequence::Floats KvSequence::Read(int64_t layer, int64_t kv_head, int64_t inde
   }
   Vectors().from_bf16(reinterpret_cast<const BFloat16*>(data), 2 * half, scratch);
   return {scratch, scratch + half};
+}
+
+void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t> tokens, float* k,
+                        float* v) const {
+  LH_CHECK(static_cast<int64_t>(tokens.size()) <= kPageTokens);
+  const auto gather = [&](auto type) {
+    using T = decltype(type);
+    const int64_t d = geometry().head_dim;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const int64_t at = tokens[i] % kPageTokens;
+      const T* const data =
+          reinterpret_cast<const T*>(page(layer, kv_head, tokens[i] / kPageTokens)->data.data());
+      float* const key = k + static_cast<int64_t>(i) * d;
+      for (int64_t m = 0; m < d; ++m) key[m] = ToFloat(data[at * d + m]);
+      const T* const value = data + kPageTokens * d + at;
+      for (int64_t m = 0; m < d; ++m)
+        v[m * kPageTokens + static_cast<int64_t>(i)] = ToFloat(value[m * kPageTokens]);
+    }
+  };
+  if (geometry().type == KvType::kF32) {
+    gather(float{});
+  } else {
+    gather(BFloat16{});
+  }
 }
 
 KvSequence KvSequence::Fork() const {

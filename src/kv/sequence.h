@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kv/page.h"
@@ -39,6 +40,10 @@ class KvSequence {
     const float* v;
   };
   Floats Read(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;
+
+  // The same of any tokens, side by side: K [tokens, head_dim], V [head_dim, kPageTokens] of which as many
+  // columns are written. At most kPageTokens of them.
+  void Gather(int64_t layer, int64_t kv_head, std::span<const int32_t> tokens, float* k, float* v) const;
 
   // A sequence that shares all pages; either may go on without the other seeing it.
   KvSequence Fork() const;

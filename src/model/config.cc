@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include "model/gguf_rope.h"
 
 namespace longheads {
 namespace {
@@ -34,39 +34,6 @@ class KeyReader {
   std::string prefix_;
 };
 
-Status ReadRopeScaling(const GgufFile& file, const KeyReader& keys, ModelConfig& config) {
-  LH_ASSIGN(double factor, keys.FloatOr("rope.scale_linear", 1));
-  if (file.Find("llama.rope.scaling.type") != nullptr) {
-    LH_ASSIGN(const std::string type, file.GetString("llama.rope.scaling.type"));
-    if (type == "linear") {
-      LH_ASSIGN(factor, keys.FloatOr("rope.scaling.factor", factor));
-    } else if (type != "none") {
-      return Unsupported(
-          fmt::format("{}: the model declares RoPE scaling '{}', which is not served yet (none, linear "
-                      "and a rope_freqs tensor are)",
-                      file.name(), type));
-    }
-  }
-  if (!(factor >= 1) || !std::isfinite(factor)) {
-    return InvalidInput(
-        fmt::format("{}: the RoPE scaling factor is {}, but must be at least 1", file.name(), factor));
-  }
-  config.rope_interpolation = factor;
-  return {};
-}
-
-Status ReadDivisors(const GgufFile& file, ModelConfig& config) {
-  const TensorView* const tensor = file.FindTensor("rope_freqs.weight");
-  if (tensor == nullptr) return {};
-  if (tensor->type != DType::kF32 || tensor->elements() != config.head_dim / 2) {
-    return InvalidInput(fmt::format("{}: rope_freqs.weight must hold {} numbers of type F32", file.name(),
-                                    config.head_dim / 2));
-  }
-  const float* const values = reinterpret_cast<const float*>(tensor->data);
-  config.rope_divisors.assign(values, values + tensor->elements());
-  return {};
-}
-
 }  // namespace
 
 Result<ModelConfig> ReadConfig(const GgufFile& file) {
@@ -86,15 +53,13 @@ Result<ModelConfig> ReadConfig(const GgufFile& file) {
   LH_ASSIGN(config.n_heads, keys.Count("attention.head_count"));
   LH_ASSIGN(config.n_kv_heads, keys.CountOr("attention.head_count_kv", config.n_heads));
   LH_ASSIGN(config.ffn_dim, keys.Count("feed_forward_length"));
-  LH_ASSIGN(config.trained_window, keys.Count("context_length"));
+  LH_ASSIGN(const int64_t context_length, keys.Count("context_length"));
   LH_ASSIGN(config.head_dim, keys.CountOr("attention.key_length", config.embed_dim / config.n_heads));
   LH_ASSIGN(const int64_t value_dim, keys.CountOr("attention.value_length", config.head_dim));
   LH_ASSIGN(const int64_t rotary_dim, keys.CountOr("rope.dimension_count", config.head_dim));
   LH_ASSIGN(const int64_t n_experts, keys.CountOr("expert_count", 1));
   LH_ASSIGN(const double epsilon, keys.FloatOr("attention.layer_norm_rms_epsilon", 1e-5));
-  LH_ASSIGN(config.rope_base, keys.FloatOr("rope.freq_base", 10000));
   config.rms_epsilon = static_cast<float>(epsilon);
-  LH_TRY(ReadRopeScaling(file, keys, config));
 
   if (n_experts != 1)
     return Unsupported(fmt::format("{}: mixtures of experts are not served yet", file.name()));
@@ -112,7 +77,8 @@ Result<ModelConfig> ReadConfig(const GgufFile& file) {
   if (!(config.rms_epsilon >= 0) || !(config.rms_epsilon < 1)) {
     return InvalidInput(fmt::format("{}: the RMS epsilon is {}", file.name(), config.rms_epsilon));
   }
-  LH_TRY(ReadDivisors(file, config));
+  LH_ASSIGN(config.rope, ReadRope(file, "llama.", config.head_dim, context_length));
+  config.trained_window = DeclaredWindow(config.rope);
   const TensorView* const embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr) {
     return InvalidInput(

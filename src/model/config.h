@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/result.h"
 #include "formats/gguf.h"
 #include "kernels/rotation_table.h"
+#include "rope/declaration.h"
 
 namespace longheads {
 
@@ -22,11 +22,9 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t ffn_dim = 0;
   int64_t vocab_size = 0;
-  int64_t trained_window = 0;
+  int64_t trained_window = 0;  // tokens that the model reads with its own frequencies
   float rms_epsilon = 1e-5f;
-  double rope_base = 10000;
-  double rope_interpolation = 1;     // positions are divided by it (linear scaling declared by the file)
-  std::vector<float> rope_divisors;  // empty, or [head_dim / 2] (llama3 scaling)
+  RopeDeclaration rope;
   PairLayout layout = PairLayout::kInterleaved;
 };
 

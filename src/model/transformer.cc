@@ -10,9 +10,6 @@ namespace longheads {
 namespace {
 
 constexpr int64_t kTileRows = Gemm::kTileRows;
-// Queries of one KV head whose partial states one thread keeps in its L2 cache: 512 tokens x 3 heads x 66
-// floats are 400 KiB.
-constexpr int64_t kQueryBlock = 512;
 constexpr int64_t kGemvRows = 64;    // rows of a weight matrix that one decode task takes
 constexpr int64_t kLogitRows = 512;  // the same for the vocabulary
 
@@ -42,40 +39,9 @@ struct PreparedLinear {
   float* y = nullptr;
 };
 
-struct Transformer::Prefill {
-  // One Gemm per shape of weights, by the role it plays.
-  std::unique_ptr<Gemm> q, kv, o, gate_up, down;
-  std::vector<Buffer<float>> panel;  // per thread: one panel's weights de-quantised, [kPanel, widest k]
-  Buffer<std::byte> packed;          // one layer's weights
-  // [tokens rounded up to tiles, ...]
+// What flows through a layer, [n_tokens, ...].
+struct Transformer::Activations {
   Buffer<float> x, normed, queries, keys, values, attended, gate, up;
-  std::vector<QueryToken> tokens;
-  std::vector<std::unique_ptr<PolicyScratch>> scratch;  // per thread, of the layer's policy
-  std::vector<Plan> plans;                              // per thread
-  const Policy* scratch_of = nullptr;
-
-  void Reserve(const ModelConfig& config, int64_t n) {
-    const int64_t rows = RoundUp(n, kTileRows);
-    x.Reserve(rows * config.embed_dim);
-    normed.Reserve(rows * config.embed_dim);
-    queries.Reserve(rows * config.n_heads * config.head_dim);
-    keys.Reserve(rows * config.n_kv_heads * config.head_dim);
-    values.Reserve(rows * config.n_kv_heads * config.head_dim);
-    attended.Reserve(rows * config.n_heads * config.head_dim);
-    gate.Reserve(rows * config.ffn_dim);
-    up.Reserve(rows * config.ffn_dim);
-  }
-};
-
-struct Transformer::Decode {
-  Buffer<float> x, normed, queries, keys, values, attended, gate, up;  // [batch, ...]
-  std::vector<QueryToken> tokens;
-  std::vector<const KvSequence*> sequences;
-  std::vector<const PolicyState*> states;
-  std::vector<QueryBlock> blocks;                       // per KV head
-  std::vector<Plan> plans;                              // per KV head
-  std::vector<std::unique_ptr<PolicyScratch>> scratch;  // per thread
-  const Policy* scratch_of = nullptr;
 
   void Reserve(const ModelConfig& config, int64_t n) {
     x.Reserve(n * config.embed_dim);
@@ -87,6 +53,23 @@ struct Transformer::Decode {
     gate.Reserve(n * config.ffn_dim);
     up.Reserve(n * config.ffn_dim);
   }
+  AttentionRows Rows(int64_t layer) {
+    return {
+        .layer = layer, .q = queries.data(), .k = keys.data(), .v = values.data(), .out = attended.data()};
+  }
+};
+
+struct Transformer::Prefill {
+  // One Gemm per shape of weights, by the role it plays.
+  std::unique_ptr<Gemm> q, kv, o, gate_up, down;
+  std::vector<Buffer<float>> panel;  // per thread: one panel's weights de-quantised, [kPanel, widest k]
+  Buffer<std::byte> packed;          // one layer's weights
+  Activations activations;           // of a token block, rounded up to tiles
+};
+
+struct Transformer::Decode {
+  Activations activations;  // of a batch
+  std::vector<AttendingSequence> sequences;
 };
 
 Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
@@ -103,17 +86,25 @@ Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
                                .n_kv_heads = config.n_kv_heads,
                                .head_dim = config.head_dim,
                                .type = kv_type})),
-      executor_(*kernels.attention.table, shape_, pool.n_threads()),
+      runner_(*kernels.attention.table, *kernels.vector.table, shape_, pool),
       prefill_(std::make_unique<Prefill>()),
       decode_(std::make_unique<Decode>()) {
   LH_CHECK(static_cast<int64_t>(attention_.size()) == config.n_layers);
   for (std::size_t i = 0; i < attention_.size(); ++i) {
     const Frequencies& own = attention_[i].frequencies;
     std::shared_ptr<RotationTable> table;
+    const int64_t unit = attention_[i].policy->Plane().unit;
     for (std::size_t other = 0; other < i && !table; ++other) {
-      if (attention_[other].frequencies.theta == own.theta) table = rotations_[other];
+      if (attention_[other].frequencies.theta == own.theta &&
+          attention_[other].policy->Plane().unit == unit) {
+        table = rotations_[other];
+      }
     }
-    if (!table) table = std::make_shared<RotationTable>(own.theta, config.head_dim, config.layout, 256);
+    if (!table) {
+      std::vector<double> theta = own.theta;
+      for (double& value : theta) value /= static_cast<double>(unit);
+      table = std::make_shared<RotationTable>(theta, config.head_dim, config.layout, 256);
+    }
     rotations_.push_back(std::move(table));
     const double scale = own.amplitude * own.amplitude / std::sqrt(static_cast<double>(config.head_dim));
     scales_.push_back(static_cast<float>(scale));
@@ -131,11 +122,29 @@ SequenceState Transformer::NewSequence() const {
 void Transformer::EnsureRotations(int64_t n_tokens) {
   for (std::size_t i = 0; i < attention_.size(); ++i) {
     const Policy& policy = *attention_[i].policy;
-    // Keys carry KeyPosition, queries stay below RotationBound; both are monotone enough to ask at the end.
-    int64_t bound = policy.RotationBound(n_tokens);
-    if (n_tokens > 0) bound = std::max(bound, policy.KeyPosition(n_tokens - 1) + 1);
-    rotations_[i]->Ensure(bound);
+    // Keys are rotated by less than the whole text, queries by less than the policy says.
+    rotations_[i]->Ensure(std::max(policy.RotationBound(n_tokens), policy.Plane().unit * n_tokens));
   }
+}
+
+int64_t Transformer::TokenBlock() const {
+  // Whole steps of the policies, which count from where a prompt's tokens begin. Layers that take steps take
+  // equal ones.
+  int64_t block = kTokenBlock;
+  for (const LayerAttention& layer : attention_) {
+    const int64_t step = layer.policy->StepTokens();
+    if (step != Policy::kNoLimit) block = std::max<int64_t>(1, kTokenBlock / step) * step;
+  }
+  return block;
+}
+
+AttendingSequence Transformer::Attending(SequenceState& sequence, int64_t layer) const {
+  const std::size_t at = static_cast<std::size_t>(layer);
+  return {.kv = &sequence.kv,
+          .state = sequence.policies[at].get(),
+          .first_state = sequence.policies[0].get(),
+          .rotations = rotations_[at].get(),
+          .scale = scales_[at]};
 }
 
 void Transformer::Embed(int32_t token, float* out) const {
@@ -167,18 +176,19 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
   if (phase == Phase::kDecode) {
     LH_TRY(DecodeStep(items));
     for (std::size_t i = 0; i < items.size() && outputs != Outputs::kNone; ++i) {
-      emit(decode_->x.data() + static_cast<int64_t>(i) * embed);
+      emit(decode_->activations.x.data() + static_cast<int64_t>(i) * embed);
     }
     return {};
   }
 
   int64_t total = 0;
   for (const BatchItem& item : items) total += static_cast<int64_t>(item.tokens.size());
+  const int64_t token_block = TokenBlock();
   int64_t done = 0;
   for (const BatchItem& item : items) {
     const int64_t n = static_cast<int64_t>(item.tokens.size());
-    for (int64_t begin = 0; begin < n; begin += kTokenBlock) {
-      const int64_t n_here = std::min(kTokenBlock, n - begin);
+    for (int64_t begin = 0; begin < n; begin += token_block) {
+      const int64_t n_here = std::min(token_block, n - begin);
       LH_TRY(
           PrefillBlock(*item.sequence,
                        item.tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n_here)),
@@ -187,9 +197,9 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
       done += n_here;
       const bool last = begin + n_here == n;
       if (outputs == Outputs::kAll) {
-        for (int64_t t = 0; t < n_here; ++t) emit(prefill_->x.data() + t * embed);
+        for (int64_t t = 0; t < n_here; ++t) emit(prefill_->activations.x.data() + t * embed);
       } else if (outputs == Outputs::kLast && last) {
-        emit(prefill_->x.data() + (n_here - 1) * embed);
+        emit(prefill_->activations.x.data() + (n_here - 1) * embed);
       }
     }
   }
@@ -199,6 +209,7 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
 Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_t> token_ids,
                                  const ForwardControl& control, double done, double share) {
   Prefill& p = *prefill_;
+  Activations& a = p.activations;
   const VectorKernels& vector = *kernels_.vector.table;
   const int64_t n = static_cast<int64_t>(token_ids.size());
   const int64_t first = sequence.size();
@@ -219,10 +230,9 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
     p.gate_up = create(embed, ffn, compute_, n_threads);
     p.panel.resize(static_cast<std::size_t>(n_threads));
     for (Buffer<float>& panel : p.panel) panel.Reset(Gemm::kPanel * std::max({embed, q_dim, ffn}));
-    p.plans.resize(static_cast<std::size_t>(n_threads));
     p.down = create(ffn, embed, compute_, n_threads);
   }
-  p.Reserve(config_, n);
+  a.Reserve(config_, RoundUp(n, kTileRows));
   sequence.kv.Reserve(first + n);
 
   // ---- Parallel loops of this block
@@ -275,107 +285,53 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
     }
   };
 
-  each_row([&](int64_t row) { Embed(token_ids[static_cast<std::size_t>(row)], p.x.data() + row * embed); });
-  p.tokens.clear();
-  for (int64_t t = 0; t < n; ++t) {
-    p.tokens.push_back({.sequence = 0,
-                        .position = first + t,
-                        .q = p.queries.data() + t * q_dim,
-                        .out = p.attended.data() + t * q_dim});
-  }
-  const KvSequence* const sequences[] = {&sequence.kv};
+  each_row([&](int64_t row) { Embed(token_ids[static_cast<std::size_t>(row)], a.x.data() + row * embed); });
 
   for (int64_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
     const Policy& policy = *attention_[static_cast<std::size_t>(layer)].policy;
-    const RotationTable& rotations = *rotations_[static_cast<std::size_t>(layer)];
-    const float scale = scales_[static_cast<std::size_t>(layer)];
-    if (p.scratch_of != &policy) {
-      p.scratch.clear();
-      for (int thread = 0; thread < n_threads; ++thread) p.scratch.push_back(policy.NewScratch());
-      p.scratch_of = &policy;
-    }
 
     // ---- Attention
     each_row([&](int64_t row) {
-      vector.rms_norm(p.x.data() + row * embed, weights.attention_norm.data(), config_.rms_epsilon, embed,
-                      p.normed.data() + row * embed);
+      vector.rms_norm(a.x.data() + row * embed, weights.attention_norm.data(), config_.rms_epsilon, embed,
+                      a.normed.data() + row * embed);
     });
     PreparedLinear qkv[] = {
-        {.weights = &weights.q, .gemm = p.q.get(), .x = p.normed.data(), .y = p.queries.data()},
-        {.weights = &weights.k, .gemm = p.kv.get(), .x = p.normed.data(), .y = p.keys.data()},
-        {.weights = &weights.v, .gemm = p.kv.get(), .x = p.normed.data(), .y = p.values.data()},
+        {.weights = &weights.q, .gemm = p.q.get(), .x = a.normed.data(), .y = a.queries.data()},
+        {.weights = &weights.k, .gemm = p.kv.get(), .x = a.normed.data(), .y = a.keys.data()},
+        {.weights = &weights.v, .gemm = p.kv.get(), .x = a.normed.data(), .y = a.values.data()},
     };
     prepare(qkv);
     multiply(qkv);
     if (cancelled()) return tl::unexpected<Error>(Cancelled());
-    each_row([&](int64_t row) {
-      const int64_t position = policy.KeyPosition(first + row);
-      for (int64_t head = 0; head < config_.n_kv_heads; ++head) {
-        float* const key = p.keys.data() + row * kv_dim + head * d;
-        vector.rotate(key, position, rotations, key);
-      }
-    });
-    pool_.Run(config_.n_kv_heads, [&](int64_t head, int) {
-      sequence.kv.Write(layer, head, first, n, p.keys.data() + head * d, kv_dim, p.values.data() + head * d,
-                        kv_dim);
-    });
-    PolicyState& state = *sequence.policies[static_cast<std::size_t>(layer)];
-    policy.Extend({.layer = layer,
-                   .sequence = &sequence.kv,
-                   .token_begin = first,
-                   .n_tokens = n,
-                   .q = p.queries.data(),
-                   .executor = &executor_,
-                   .rotations = &rotations,
-                   .scale = scale,
-                   .pool = &pool_,
-                   .cancel = cancel},
-                  state);
-    const PolicyState* const states[] = {&state};
-    // Small enough that every thread has some, at most what a cache holds. Late blocks see more keys: first.
-    const int64_t block = std::clamp<int64_t>(RoundUp(n / (2 * n_threads), 32), 32, kQueryBlock);
-    const int64_t n_blocks = (n + block - 1) / block;
-    pool_.Run(n_blocks * config_.n_kv_heads, [&](int64_t task, int thread) {
-      if (cancelled()) return;
-      const int64_t begin = (n_blocks - 1 - task / config_.n_kv_heads) * block;
-      const QueryBlock queries{
-          .layer = layer,
-          .kv_head = task % config_.n_kv_heads,
-          .tokens = std::span(p.tokens).subspan(static_cast<std::size_t>(begin),
-                                                static_cast<std::size_t>(std::min(block, n - begin))),
-          .sequences = sequences};
-      Plan& plan = p.plans[static_cast<std::size_t>(thread)];
-      policy.BuildPlan(queries, Phase::kPrefill, states, *kernels_.attention.table,
-                       *p.scratch[static_cast<std::size_t>(thread)], plan);
-      executor_.RunBlock(queries, plan, rotations, scale, thread, cancel);
-    });
-    if (cancelled()) return tl::unexpected<Error>(Cancelled());
+    if (!runner_.Prefill(policy, Attending(sequence, layer), a.Rows(layer), n, cancel)) {
+      return tl::unexpected<Error>(Cancelled());
+    }
     PreparedLinear o[] = {
-        {.weights = &weights.o, .gemm = p.o.get(), .x = p.attended.data(), .y = p.normed.data()}};
+        {.weights = &weights.o, .gemm = p.o.get(), .x = a.attended.data(), .y = a.normed.data()}};
     prepare(o);
     multiply(o);
 
     // ---- Feed-forward
     each_row([&](int64_t row) {
-      float* const x = p.x.data() + row * embed;
-      float* const normed = p.normed.data() + row * embed;
+      float* const x = a.x.data() + row * embed;
+      float* const normed = a.normed.data() + row * embed;
       vector.add(x, normed, embed);
       vector.rms_norm(x, weights.ffn_norm.data(), config_.rms_epsilon, embed, normed);
     });
     PreparedLinear gate_up[] = {
-        {.weights = &weights.gate, .gemm = p.gate_up.get(), .x = p.normed.data(), .y = p.gate.data()},
-        {.weights = &weights.up, .gemm = p.gate_up.get(), .x = p.normed.data(), .y = p.up.data()},
+        {.weights = &weights.gate, .gemm = p.gate_up.get(), .x = a.normed.data(), .y = a.gate.data()},
+        {.weights = &weights.up, .gemm = p.gate_up.get(), .x = a.normed.data(), .y = a.up.data()},
     };
     prepare(gate_up);
     multiply(gate_up);
-    each_row([&](int64_t row) { vector.silu_mul(p.gate.data() + row * ffn, p.up.data() + row * ffn, ffn); });
+    each_row([&](int64_t row) { vector.silu_mul(a.gate.data() + row * ffn, a.up.data() + row * ffn, ffn); });
     PreparedLinear down[] = {
-        {.weights = &weights.down, .gemm = p.down.get(), .x = p.gate.data(), .y = p.normed.data()}};
+        {.weights = &weights.down, .gemm = p.down.get(), .x = a.gate.data(), .y = a.normed.data()}};
     prepare(down);
     multiply(down);
     each_row(
-        [&](int64_t row) { vector.add(p.x.data() + row * embed, p.normed.data() + row * embed, embed); });
+        [&](int64_t row) { vector.add(a.x.data() + row * embed, a.normed.data() + row * embed, embed); });
 
     if (cancelled()) return tl::unexpected<Error>(Cancelled());
     if (control.progress) {
@@ -387,29 +343,18 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
 }
 
 Status Transformer::DecodeStep(std::span<const BatchItem> items) {
-  Decode& s = *decode_;
+  Activations& a = decode_->activations;
   const VectorKernels& vector = *kernels_.vector.table;
   const int64_t n = static_cast<int64_t>(items.size());
   const int64_t embed = config_.embed_dim;
-  const int64_t d = config_.head_dim;
-  const int64_t q_dim = config_.n_heads * d;
-  const int64_t kv_dim = config_.n_kv_heads * d;
   const int64_t ffn = config_.ffn_dim;
-  s.Reserve(config_, n);
-  s.tokens.clear();
-  s.sequences.clear();
+  a.Reserve(config_, n);
   for (int64_t i = 0; i < n; ++i) {
     const BatchItem& item = items[static_cast<std::size_t>(i)];
     LH_CHECK(item.tokens.size() == 1);
     item.sequence->kv.Reserve(item.sequence->size() + 1);
-    Embed(item.tokens[0], s.x.data() + i * embed);
-    s.tokens.push_back({.sequence = static_cast<int32_t>(i),
-                        .position = item.sequence->size(),
-                        .q = s.queries.data() + i * q_dim,
-                        .out = s.attended.data() + i * q_dim});
-    s.sequences.push_back(&item.sequence->kv);
+    Embed(item.tokens[0], a.x.data() + i * embed);
   }
-  s.plans.resize(static_cast<std::size_t>(config_.n_kv_heads));
 
   struct Product {
     const LinearWeights* weights;
@@ -444,70 +389,32 @@ Status Transformer::DecodeStep(std::span<const BatchItem> items) {
   for (int64_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
     const Policy& policy = *attention_[static_cast<std::size_t>(layer)].policy;
-    const RotationTable& rotations = *rotations_[static_cast<std::size_t>(layer)];
-    const float scale = scales_[static_cast<std::size_t>(layer)];
-    if (s.scratch_of != &policy) {
-      s.scratch.clear();
-      for (int thread = 0; thread < pool_.n_threads(); ++thread) s.scratch.push_back(policy.NewScratch());
-      s.scratch_of = &policy;
-    }
     for (int64_t i = 0; i < n; ++i) {
-      vector.rms_norm(s.x.data() + i * embed, weights.attention_norm.data(), config_.rms_epsilon, embed,
-                      s.normed.data() + i * embed);
+      vector.rms_norm(a.x.data() + i * embed, weights.attention_norm.data(), config_.rms_epsilon, embed,
+                      a.normed.data() + i * embed);
     }
-    const Product qkv[] = {{&weights.q, s.normed.data(), s.queries.data()},
-                           {&weights.k, s.normed.data(), s.keys.data()},
-                           {&weights.v, s.normed.data(), s.values.data()}};
+    const Product qkv[] = {{&weights.q, a.normed.data(), a.queries.data()},
+                           {&weights.k, a.normed.data(), a.keys.data()},
+                           {&weights.v, a.normed.data(), a.values.data()}};
     multiply(qkv);
-    s.states.clear();
-    for (int64_t i = 0; i < n; ++i) {
-      SequenceState& sequence = *items[static_cast<std::size_t>(i)].sequence;
-      const int64_t position = sequence.size();
-      for (int64_t head = 0; head < config_.n_kv_heads; ++head) {
-        float* const key = s.keys.data() + i * kv_dim + head * d;
-        vector.rotate(key, policy.KeyPosition(position), rotations, key);
-        sequence.kv.Write(layer, head, position, 1, key, kv_dim, s.values.data() + i * kv_dim + head * d,
-                          kv_dim);
-      }
-      PolicyState& state = *sequence.policies[static_cast<std::size_t>(layer)];
-      policy.Extend({.layer = layer,
-                     .sequence = &sequence.kv,
-                     .token_begin = position,
-                     .n_tokens = 1,
-                     .q = s.queries.data() + i * q_dim,
-                     .executor = &executor_,
-                     .rotations = &rotations,
-                     .scale = scale,
-                     .pool = &pool_,
-                     .cancel = nullptr},
-                    state);
-      s.states.push_back(&state);
-    }
-    s.blocks.clear();
-    for (int64_t head = 0; head < config_.n_kv_heads; ++head) {
-      s.blocks.push_back({.layer = layer, .kv_head = head, .tokens = s.tokens, .sequences = s.sequences});
-    }
-    pool_.Run(config_.n_kv_heads, [&](int64_t head, int thread) {
-      policy.BuildPlan(s.blocks[static_cast<std::size_t>(head)], Phase::kDecode, s.states,
-                       *kernels_.attention.table, *s.scratch[static_cast<std::size_t>(thread)],
-                       s.plans[static_cast<std::size_t>(head)]);
-    });
-    executor_.RunFew(s.blocks, s.plans, rotations, scale, pool_);
-    const Product o[] = {{&weights.o, s.attended.data(), s.normed.data()}};
+    decode_->sequences.clear();
+    for (const BatchItem& item : items) decode_->sequences.push_back(Attending(*item.sequence, layer));
+    runner_.Decode(policy, decode_->sequences, a.Rows(layer));
+    const Product o[] = {{&weights.o, a.attended.data(), a.normed.data()}};
     multiply(o);
     for (int64_t i = 0; i < n; ++i) {
-      float* const x = s.x.data() + i * embed;
-      float* const normed = s.normed.data() + i * embed;
+      float* const x = a.x.data() + i * embed;
+      float* const normed = a.normed.data() + i * embed;
       vector.add(x, normed, embed);
       vector.rms_norm(x, weights.ffn_norm.data(), config_.rms_epsilon, embed, normed);
     }
-    const Product gate_up[] = {{&weights.gate, s.normed.data(), s.gate.data()},
-                               {&weights.up, s.normed.data(), s.up.data()}};
+    const Product gate_up[] = {{&weights.gate, a.normed.data(), a.gate.data()},
+                               {&weights.up, a.normed.data(), a.up.data()}};
     multiply(gate_up);
-    vector.silu_mul(s.gate.data(), s.up.data(), n * ffn);
-    const Product down[] = {{&weights.down, s.gate.data(), s.normed.data()}};
+    vector.silu_mul(a.gate.data(), a.up.data(), n * ffn);
+    const Product down[] = {{&weights.down, a.gate.data(), a.normed.data()}};
     multiply(down);
-    vector.add(s.x.data(), s.normed.data(), n * embed);
+    vector.add(a.x.data(), a.normed.data(), n * embed);
   }
   for (const BatchItem& item : items) item.sequence->kv.Commit(item.sequence->size() + 1);
   return {};
@@ -529,7 +436,7 @@ void Transformer::Logits(std::span<const float> hidden, std::span<float> logits)
 }
 
 uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
-  const int64_t n = RoundUp(std::min(n_tokens, kTokenBlock), kTileRows);
+  const int64_t n = RoundUp(std::min(n_tokens, TokenBlock()), kTileRows);
   const int64_t q_dim = config_.n_heads * config_.head_dim;
   const int64_t kv_dim = config_.n_kv_heads * config_.head_dim;
   const int64_t rows = 2 * config_.embed_dim + 2 * q_dim + 2 * kv_dim + 2 * config_.ffn_dim;

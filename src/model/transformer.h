@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "attention/executor.h"
 #include "attention/registry.h"
+#include "attention/runner.h"
 #include "base/cancel.h"
 #include "base/thread_pool.h"
 #include "kernels/gemm.h"
@@ -71,10 +71,12 @@ class Transformer {
   // Bytes of working memory that a prefill of n tokens takes beside weights and cache.
   uint64_t WorkingBytes(int64_t n_tokens) const;
 
-  // Tokens that go through a layer together: each weight is de-quantised once per so many.
+  // Tokens that go through a layer together: each weight is de-quantised once per so many, or the nearest
+  // whole steps of the policies.
   static constexpr int64_t kTokenBlock = 2048;
 
  private:
+  struct Activations;
   struct Prefill;
   struct Decode;
 
@@ -83,6 +85,8 @@ class Transformer {
   Status DecodeStep(std::span<const BatchItem> items);
   void Embed(int32_t token, float* out) const;
   void EnsureRotations(int64_t n_tokens);
+  int64_t TokenBlock() const;
+  AttendingSequence Attending(SequenceState& sequence, int64_t layer) const;
 
   ModelConfig config_;
   ModelWeights weights_;
@@ -94,7 +98,7 @@ class Transformer {
   std::shared_ptr<KvPool> kv_pool_;
   std::vector<std::shared_ptr<RotationTable>> rotations_;  // per layer; layers of equal frequencies share
   std::vector<float> scales_;                              // per layer: logit scale
-  AttentionExecutor executor_;
+  AttentionRunner runner_;
   std::unique_ptr<Prefill> prefill_;
   std::unique_ptr<Decode> decode_;
 };

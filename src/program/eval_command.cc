@@ -113,6 +113,7 @@ class PasskeyReport {
 Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
   PasskeyOptions& passkey = options.passkey;
   passkey.backend = options.model.backend;
+  passkey.rope = options.model.rope.Text();
   for (const std::string& list : options.attention) {
     for (std::string& spec : SplitSpecs(list)) passkey.attention.push_back(std::move(spec));
   }
@@ -126,12 +127,12 @@ Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
   report.FinishProgress();
   if (!records.empty()) {
     const PasskeySetup& setup = records[0].setup;
-    const Status written =
-        WriteOut(fmt::format("passkey, {} form, {}, compute {}, kv {}: free answers right, digits right when "
-                             "the answer is forced\n"
-                             "{}",
-                             PasskeyFormName(setup.form), setup.model, setup.compute, setup.kv,
-                             PasskeyTable(records, passkey.attention, passkey.lengths)));
+    const Status written = WriteOut(fmt::format(
+        "passkey, {} form, filler in {}, {}, compute {}, kv {}: free answers right, digits right when "
+        "the answer is forced\n"
+        "{}",
+        PasskeyFormName(setup.style.form), setup.style.filler == PasskeyFiller::kLines ? "lines" : "one line",
+        setup.model, setup.compute, setup.kv, PasskeyTable(records, passkey.attention, passkey.lengths)));
     if (status) status = written;
   }
   if (!status && status.error().kind == ErrorKind::kCancelled) {
@@ -178,6 +179,13 @@ void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
       ->type_name("auto|plain|chat")
       ->capture_default_str()
       ->group(group);
+  app.add_option(
+         "--filler", passkey.filler,
+         "lines: the filler's five sentences are a line each time; line: all filler is one line, as in "
+         "LongHeads' script")
+      ->type_name("lines|line")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("-n,--predict", passkey.max_tokens,
                  fmt::format("most tokens of a free answer; 0: {} in the chat form, {} in the plain one",
                              kChatAnswerTokens, kPlainAnswerTokens))
@@ -191,11 +199,12 @@ void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
       ->type_name("DIR")
       ->group("Output");
   app.footer(
-      "A five-digit key is said in a long filler text (the same five sentences, line after line) and asked "
-      "for at its\nend. An answer is right when its "
-      "first\ninteger is the key; beside it stand the key's digits that the model would write when the "
-      "answer "
-      "is forced.\n\nExamples:\n"
+      "A five-digit key is said in a long filler text (the same five sentences, again and again) and asked "
+      "for at its\nend. An answer is right when its first integer is the key; beside it stand the key's "
+      "digits that the model\nwould write when the answer is forced.\n\n"
+      "What a method's cases have in common is read once, and each case's seconds are what was left to do; "
+      "'shared'\n(passkey.jsonl) and 'mean_shared' (passkey.csv) say how many tokens had been read before."
+      "\n\nExamples:\n"
       "  longheads eval passkey --attn 'full;longheads' --lengths 4k,16k --depths 5 --out results\n"
       "  longheads eval passkey -m model.gguf --attn full --attn longheads,chunk=128 --lengths 2k --form "
       "plain");

@@ -33,9 +33,4 @@ Result<Frequencies> TrainedFrequencies(double base, int64_t rotary_dim, std::spa
   return result;
 }
 
-Frequencies Interpolated(Frequencies frequencies, double factor) {
-  for (double& theta : frequencies.theta) theta /= factor;
-  return frequencies;
-}
-
 }  // namespace longheads

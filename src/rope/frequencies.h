@@ -1,7 +1,9 @@
-// RoPE frequency schedules: pure functions from a model's numbers to theta_m (methods: Su et al. 2021,
-// "RoFormer", eq. 15). Which keys are cached, and which rotation they carry, is decided elsewhere.
+// What a RoPE table is, and the one a model is trained with (Su et al. 2021, "RoFormer", eq. 15). Schedules
+// that change it are in schedules.h; which keys are cached, and which rotation they carry, is decided
+// elsewhere.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -12,13 +14,12 @@ namespace longheads {
 struct Frequencies {
   std::vector<double> theta;  // [rotary_dim / 2] radians per position, fastest pair first
   double amplitude = 1.0;     // q and k are both multiplied by it: logits by its square
+
+  int64_t rotary_dim() const { return 2 * static_cast<int64_t>(theta.size()); }
 };
 
 // theta_m = base^(-2m / rotary_dim) / divisors[m]; `divisors` is empty or has rotary_dim / 2 positive entries
 // (GGUF's rope_freqs tensor: llama3 scaling as data).
 Result<Frequencies> TrainedFrequencies(double base, int64_t rotary_dim, std::span<const float> divisors);
-
-// Position interpolation (Chen et al. 2023): every theta divided by `factor` >= 1.
-Frequencies Interpolated(Frequencies frequencies, double factor);
 
 }  // namespace longheads

@@ -10,12 +10,13 @@ namespace {
 TEST(TrainedFrequencies, FollowsTheBaseAndTheDivisors) {
   const Frequencies plain = *TrainedFrequencies(10000, 128, {});
   ASSERT_EQ(plain.theta.size(), 64u);
+  EXPECT_EQ(plain.rotary_dim(), 128);
+  EXPECT_EQ(plain.amplitude, 1.0);
   EXPECT_EQ(plain.theta[0], 1.0);
   EXPECT_NEAR(plain.theta[32], 0.01, 1e-15);
   std::vector<float> divisors(64, 1.0f);
   divisors[63] = 8;
   EXPECT_DOUBLE_EQ(TrainedFrequencies(10000, 128, divisors)->theta[63], plain.theta[63] / 8);
-  EXPECT_DOUBLE_EQ(Interpolated(plain, 4).theta[5], plain.theta[5] / 4);
 }
 
 TEST(TrainedFrequencies, RefusesWhatAFileCanGetWrong) {

@@ -88,6 +88,55 @@ class Answers(unittest.TestCase):
         self.assertIn(b"ref", result.stderr)
 
 
+class Rope(unittest.TestCase):
+    """Frequencies change what the model computes; different ways to say the same ones do not."""
+
+    def logits(self, *options, model="plain.gguf"):
+        ids = SCRATCH / "rope-ids.npy"
+        write_ids(ids, [7 * i % 256 for i in range(60)])
+        out = SCRATCH / "rope-logits.npy"
+        result = run("logits", "-m", MODELS / model, "--tokens", ids, "--out", out, "--compute", "f32", *options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return out.read_bytes()
+
+    def test_flags_and_specs_say_the_same(self):
+        plain = self.logits("--attn", "full")
+        self.assertEqual(plain, self.logits("--attn", "none+full"))
+        self.assertEqual(plain, self.logits("--attn", "pi:factor=1+full", "--rope-scaling", "none"))
+        pi = self.logits("--attn", "pi:factor=4+full")
+        self.assertNotEqual(plain, pi)
+        self.assertEqual(pi, self.logits("--attn", "full", "--rope-scale", 4))
+        self.assertEqual(pi, self.logits("--attn", "full", "--rope-freq-scale", 0.25))
+        yarn = self.logits("--attn", "yarn:factor=4:beta_fast=16")
+        self.assertNotEqual(pi, yarn)
+        self.assertEqual(yarn, self.logits("--attn", "full", "--rope-scaling", "yarn", "--rope-scale", 4,
+                                           "--yarn-beta-fast", 16))
+        base = self.logits("--attn", "full", "--rope-freq-base", 20000)
+        self.assertNotIn(base, (plain, pi, yarn))
+
+    def test_a_file_declares_its_own(self):
+        plain = self.logits("--attn", "full")
+        yarn = self.logits("--attn", "yarn:factor=4+full")
+        self.assertEqual(yarn, self.logits("--attn", "full", model="yarn.gguf"))
+        self.assertEqual(plain, self.logits("--attn", "full", "--rope-scaling", "none", model="yarn.gguf"))
+        longrope = self.logits("--attn", "full", model="longrope.gguf")
+        self.assertEqual(longrope, self.logits("--attn", "longrope:table=long", model="longrope.gguf"))
+        self.assertNotEqual(longrope, self.logits("--attn", "longrope:table=short", model="longrope.gguf"))
+        self.assertEqual(plain, self.logits("--attn", "full", "--rope-scaling", "none", model="longrope.gguf"))
+
+    def test_windows_follow(self):
+        text = "a b c d e f " * 200
+        run_it = ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", text, "-n", 1, "--attn"]
+        for options, warns in ((["full"], True), (["yarn:factor=2"], True), (["yarn:factor=8"], False),
+                               (["full", "--rope-scale", 8], False)):
+            result = run(*run_it, *options)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(b"warning" in result.stderr, warns, result.stderr)
+        explained = run(*run_it, "yarn:factor=2+auto").stderr
+        self.assertIn(b"YaRN with factor 2 from 512 tokens", explained)
+        self.assertIn(b"up to token 1024", explained)
+
+
 class Tokens(unittest.TestCase):
     def test_round_trip(self):
         text = "Grüße, 123 世界 🙂\n  x"
@@ -215,7 +264,7 @@ class BadInput(unittest.TestCase):
         model = ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "x", "--attn"]
         self.refused(*model, "longhead", says=["did you mean 'longheads'"])
         self.refused(*model, "longheads,chunk=100,window=256", says=["multiple", "try window=300"])
-        self.refused(*model, "longheads,chunk=64,window=1024", says=["trained on"])
+        self.refused(*model, "longheads,chunk=64,window=1024", says=["512 tokens of the model's window"])
         self.refused(*model, "longheads,chunk=32,window=256,begin=128", says=["begin", "window"])
         self.refused(*model, "longheads,chunk=32,window=64", says=["three"])
         self.refused(*model, "longheads,chnk=32", says=["did you mean 'chunk'"])
@@ -223,7 +272,24 @@ class BadInput(unittest.TestCase):
         self.refused(*model, "longheads,chunk=99999999999999999999")
         self.refused(*model, "longheads,chunk", says=["option=value"])
         self.refused(*model, "", says=["method"])
+        self.refused(*model, "yarm:factor=4", says=["did you mean 'yarn'"])
+        self.refused(*model, "yarn:factr=4+full", says=["did you mean 'factor'"])
+        self.refused(*model, "yarn:factor=0.5+full", says=["--attn yarn", "at least 1"])
+        self.refused(*model, "longrope+full", says=["rope_factors_long.weight"])
         self.refused("methods", "longhead", says=["longheads"])
+        self.refused("methods", "yarm", says=["yarn"])
+
+    def test_rope(self):
+        model = ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "x"]
+        self.refused(*model, "--rope-scaling", "spiral", says=["none, linear or yarn"])
+        self.refused(*model, "--rope-scaling", "yarn", says=["--rope-scale"])
+        self.refused(*model, "--rope-scale", 0.5, says=["at least 1"])
+        self.refused(*model, "--rope-scale", "much")
+        self.refused(*model, "--rope-scale", 2, "--rope-freq-scale", 0.5, says=["only one"])
+        self.refused(*model, "--yarn-beta-fast", 16, says=["--rope-scaling yarn"])
+        self.refused(*model, "--rope-scaling", "yarn", "--rope-scale", 4, "--yarn-orig-ctx", "many", says=["many"])
+        self.refused("run", "-m", MODELS / "yarn.gguf", "--no-chat", "-p", "x", "--attn", "yarn",
+                     says=["--rope-scaling none"])
 
     def test_options(self):
         model = ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "x"]
@@ -289,9 +355,20 @@ class Help(unittest.TestCase):
         options = run("methods", "longheads").stdout
         for option in (b"chunk", b"window", b"begin", b"reps", b"select", b"compat"):
             self.assertIn(option, options)
+        self.assertIn(b"beta_fast=number", run("methods", "yarn").stdout)
+        for name in run("methods").stdout.decode().splitlines():
+            if name.startswith("  ") and "METHOD" not in name:
+                self.assertEqual(run("methods", name.split()[0]).returncode, 0, name)
+        self.assertTrue(run("methods", "longheads", "--markdown").stdout.startswith(b"| option |"))
         info = run("info", MODELS / "plain.gguf", "-c", "4k").stdout
         for word in (b"512 tokens", b"4096 tokens", b"F32", b"base 10000"):
             self.assertIn(word, info)
+        info = run("info", MODELS / "yarn.gguf").stdout
+        for word in (b"2048 tokens", b"YaRN with factor 4 from 512 tokens"):
+            self.assertIn(word, info)
+        self.assertIn(b"LongRoPE", run("info", MODELS / "longrope.gguf").stdout)
+        self.assertIn(b"base 20000, positions / 2", run("info", MODELS / "plain.gguf", "--rope-freq-base", 20000,
+                                                        "--rope-scale", 2).stdout)
 
 
 def handles_ctrl_c(pid):

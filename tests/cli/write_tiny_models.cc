@@ -28,9 +28,25 @@ int Main(const std::filesystem::path& dir) {
   Write(dir / "strange-template.gguf", TinyLlama(strange));
   TinyLlamaOptions chat = plain;
   chat.chat_template =
-      "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+      "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+      "'<|im_end|>' + "
       "'\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
   Write(dir / "chat.gguf", TinyLlama(chat));
+
+  // What files declare of RoPE.
+  GgufBuilder yarn = TinyLlamaBuilder(plain);
+  yarn.Set("llama.rope.scaling.type", "yarn")
+      .Set("llama.rope.scaling.factor", 4.0f)
+      .Set("llama.rope.scaling.original_context_length", uint32_t{512});
+  Write(dir / "yarn.gguf", yarn.Build());
+  const std::vector<float> short_factors(static_cast<std::size_t>(plain.head_dim / 2), 1.5f);
+  const std::vector<float> long_factors(static_cast<std::size_t>(plain.head_dim / 2), 3.0f);
+  GgufBuilder longrope = TinyLlamaBuilder(plain);
+  longrope.Set("llama.rope.scaling.type", "longrope")
+      .Set("llama.rope.scaling.original_context_length", uint32_t{128})
+      .Tensor("rope_factors_short.weight", DType::kF32, {plain.head_dim / 2}, short_factors)
+      .Tensor("rope_factors_long.weight", DType::kF32, {plain.head_dim / 2}, long_factors);
+  Write(dir / "longrope.gguf", longrope.Build());
   return 0;
 }
 

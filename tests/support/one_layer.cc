@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "kernels/vector_ops.h"
 #include "rope/frequencies.h"
@@ -24,23 +25,41 @@ LayerInputs Interleaved(const LayerInputs& half_split) {
   return result;
 }
 
+namespace {
+
+RotationTable Rotations(const LayerSetup& setup) {
+  const int64_t unit = setup.policy.Plane().unit;
+  std::vector<double> theta = TrainedFrequencies(setup.base, setup.shape.head_dim, {})->theta;
+  for (double& value : theta) value /= static_cast<double>(unit);
+  return RotationTable(theta, setup.shape.head_dim, setup.layout,
+                       std::max(setup.policy.RotationBound(setup.max_tokens), unit * setup.max_tokens));
+}
+
+}  // namespace
+
 OneLayer::OneLayer(const LayerSetup& setup)
-    : OneLayer(std::shared_ptr<Environment>(new Environment{
-                   .policy = setup.policy,
-                   .shape = setup.shape,
-                   .rotations = RotationTable(TrainedFrequencies(setup.base, setup.shape.head_dim, {})->theta,
-                                              setup.shape.head_dim, setup.layout,
-                                              setup.policy.RotationBound(setup.max_tokens)),
-                   .scale = 1 / std::sqrt(static_cast<float>(setup.shape.head_dim)),
-                   .pool = ThreadPool(setup.n_threads),
-                   .executor = AttentionExecutor(setup.kernels, setup.shape, setup.n_threads),
-                   .kv_pool = KvPool::Create({.n_layers = 1,
-                                              .n_kv_heads = setup.shape.n_kv_heads,
-                                              .head_dim = setup.shape.head_dim,
-                                              .type = setup.kv}),
-                   .scratch = setup.policy.NewScratch()}),
-               KvSequence(KvPool::Create({})), setup.policy.NewState()) {
-  kv_ = KvSequence(environment_->kv_pool);
+    : kv_(KvPool::Create({.n_layers = setup.layer + 1,
+                          .n_kv_heads = setup.shape.n_kv_heads,
+                          .head_dim = setup.shape.head_dim,
+                          .type = setup.kv})),
+      state_(setup.policy.NewState()) {
+  auto pool = std::make_unique<ThreadPool>(setup.n_threads);
+  auto runner = std::make_unique<AttentionRunner>(setup.kernels, *VectorImplementations().back().table,
+                                                  setup.shape, *pool);
+  environment_ = std::make_shared<Environment>(
+      Environment{.policy = setup.policy,
+                  .shape = setup.shape,
+                  .rotations = Rotations(setup),
+                  .scale = 1 / std::sqrt(static_cast<float>(setup.shape.head_dim)),
+                  .layer = setup.layer,
+                  .first_inputs = setup.first_layer,
+                  .pool = std::move(pool),
+                  .runner = std::move(runner)});
+  if (setup.first_layer == nullptr) return;
+  LayerSetup first = setup;
+  first.layer = 0;
+  first.first_layer = nullptr;
+  first_ = std::make_unique<OneLayer>(first);
 }
 
 OneLayer::OneLayer(std::shared_ptr<Environment> environment, KvSequence kv,
@@ -49,6 +68,7 @@ OneLayer::OneLayer(std::shared_ptr<Environment> environment, KvSequence kv,
 
 OneLayer OneLayer::Fork() const {
   OneLayer fork(environment_, kv_.Fork(), state_->Fork());
+  if (first_) fork.first_ = std::make_unique<OneLayer>(first_->Fork());
   fork.out_ = out_;
   fork.seen_ = seen_;
   fork.mutation = mutation;
@@ -57,57 +77,32 @@ OneLayer OneLayer::Fork() const {
 
 void OneLayer::Truncate(int64_t m) {
   const HeadShape& shape = environment_->shape;
+  if (first_) first_->Truncate(m);
   state_->Truncate(m);
   kv_.Truncate(m);
   out_.resize(static_cast<std::size_t>(m * shape.n_heads * shape.head_dim));
   seen_.resize(static_cast<std::size_t>(m * shape.n_heads));
 }
 
-void OneLayer::Store(const LayerInputs& inputs, int64_t n) {
-  Environment& e = *environment_;
-  const int64_t first = size();
-  const int64_t d = e.shape.head_dim;
-  const int64_t kv_floats = e.shape.n_kv_heads * d;
-  const VectorKernels& vector = *VectorImplementations().back().table;
-  kv_.Reserve(first + n);
-  std::vector<float> k(inputs.k.begin() + first * kv_floats, inputs.k.begin() + (first + n) * kv_floats);
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t head = 0; head < e.shape.n_kv_heads; ++head) {
-      float* const key = k.data() + i * kv_floats + head * d;
-      vector.rotate(key, e.policy.KeyPosition(first + i), e.rotations, key);
-    }
-  }
-  for (int64_t head = 0; head < e.shape.n_kv_heads; ++head) {
-    kv_.Write(0, head, first, n, k.data() + head * d, kv_floats,
-              inputs.v.data() + first * kv_floats + head * d, kv_floats);
-  }
-  e.policy.Extend({.layer = 0,
-                   .sequence = &kv_,
-                   .token_begin = first,
-                   .n_tokens = n,
-                   .q = inputs.q.data() + first * e.shape.n_heads * d,
-                   .executor = &e.executor,
-                   .rotations = &e.rotations,
-                   .scale = e.scale,
-                   .pool = &e.pool,
-                   .cancel = nullptr},
-                  *state_);
-  kv_.Commit(first + n);
-  out_.resize(static_cast<std::size_t>((first + n) * e.shape.n_heads * d));
-  seen_.resize(static_cast<std::size_t>((first + n) * e.shape.n_heads));
+AttendingSequence OneLayer::Attending() {
+  return {.kv = &kv_,
+          .state = state_.get(),
+          .first_state = first_ ? first_->state_.get() : state_.get(),
+          .rotations = &environment_->rotations,
+          .scale = environment_->scale};
 }
 
-QueryToken OneLayer::Token(const LayerInputs& inputs, int64_t position, int32_t sequence) {
-  const int64_t floats = environment_->shape.n_heads * environment_->shape.head_dim;
-  return {.sequence = sequence,
-          .position = position,
-          .q = inputs.q.data() + position * floats,
-          .out = out_.data() + position * floats};
+void OneLayer::Reserve(int64_t n) {
+  const HeadShape& shape = environment_->shape;
+  kv_.Reserve(n);
+  out_.resize(static_cast<std::size_t>(n * shape.n_heads * shape.head_dim));
+  seen_.resize(static_cast<std::size_t>(n * shape.n_heads));
 }
 
 void OneLayer::Remember(const QueryBlock& block, int32_t sequence, const Plan& plan) {
   const Environment& e = *environment_;
   const int64_t group = e.shape.group();
+  const KeyPlane plane = e.policy.Plane();
   for (const PlanSegment& segment : plan.segments) {
     if (segment.sequence != sequence) continue;
     for (int64_t r = segment.row_begin; r < segment.row_end; ++r) {
@@ -117,9 +112,11 @@ void OneLayer::Remember(const QueryBlock& block, int32_t sequence, const Plan& p
       SeenRow& seen = seen_[static_cast<std::size_t>(i * e.shape.n_heads + head)];
       seen.segments.push_back(segment.key_begin);
       seen.rotations.push_back(row.x);
-      for (int64_t j = segment.key_begin; j < segment.key_end; ++j) {
-        if (i - j < segment.min_distance || i - j >= segment.max_distance) continue;
-        seen.keys.push_back({static_cast<int32_t>(j), static_cast<int32_t>(row.x - e.policy.KeyPosition(j))});
+      for (int64_t at = segment.key_begin; at < segment.key_end; ++at) {
+        const int64_t j = segment.listed ? plan.keys[static_cast<std::size_t>(at)] : at;
+        if (!segment.listed && (i - j < segment.min_distance || i - j >= segment.max_distance)) continue;
+        const int64_t key_at = segment.absolute ? plane.unit * j : plane.Position(j);
+        seen.keys.push_back({static_cast<int32_t>(j), static_cast<int32_t>(row.x - key_at)});
       }
     }
   }
@@ -127,27 +124,28 @@ void OneLayer::Remember(const QueryBlock& block, int32_t sequence, const Plan& p
 
 void OneLayer::Prefill(const LayerInputs& inputs, int64_t n, int64_t query_block) {
   Environment& e = *environment_;
+  if (first_) first_->Prefill(*e.first_inputs, n, query_block);
   const int64_t first = size();
-  Store(inputs, n);
-  std::vector<QueryToken> tokens;
-  for (int64_t i = first; i < first + n; ++i) tokens.push_back(Token(inputs, i, 0));
-  const KvSequence* const sequences[] = {&kv_};
-  const PolicyState* const states[] = {state_.get()};
-  Plan plan;
-  for (int64_t begin = 0; begin < n; begin += query_block) {
-    for (int64_t kv_head = 0; kv_head < e.shape.n_kv_heads; ++kv_head) {
-      const QueryBlock block{
-          .layer = 0,
-          .kv_head = kv_head,
-          .tokens = std::span(tokens).subspan(static_cast<std::size_t>(begin),
-                                              static_cast<std::size_t>(std::min(query_block, n - begin))),
-          .sequences = sequences};
-      e.policy.BuildPlan(block, Phase::kPrefill, states, e.executor.kernels(), *e.scratch, plan);
-      if (mutation) mutation(block, plan);
-      e.executor.RunBlock(block, plan, e.rotations, e.scale, 0, nullptr);
-      Remember(block, 0, plan);
-    }
-  }
+  const int64_t d = e.shape.head_dim;
+  const int64_t q_floats = e.shape.n_heads * d;
+  const int64_t kv_floats = e.shape.n_kv_heads * d;
+  Reserve(first + n);
+  std::vector<float> k(inputs.k.begin() + first * kv_floats, inputs.k.begin() + (first + n) * kv_floats);
+  std::mutex mutex;
+  e.runner->max_query_block = query_block;
+  e.runner->on_plan = [&](const Policy&, const QueryBlock& block, Plan& plan) {
+    const std::scoped_lock lock(mutex);
+    if (mutation) mutation(block, plan);
+    Remember(block, 0, plan);
+  };
+  e.runner->Prefill(e.policy, Attending(),
+                    {.layer = e.layer,
+                     .q = inputs.q.data() + first * q_floats,
+                     .k = k.data(),
+                     .v = inputs.v.data() + first * kv_floats,
+                     .out = out_.data() + first * q_floats},
+                    n, nullptr);
+  kv_.Commit(first + n);
 }
 
 void OneLayer::Decode(const LayerInputs& inputs) {
@@ -159,29 +157,38 @@ void OneLayer::Decode(const LayerInputs& inputs) {
 void OneLayer::DecodeTogether(std::span<OneLayer* const> sequences,
                               std::span<const LayerInputs* const> inputs) {
   Environment& e = *sequences[0]->environment_;
-  std::vector<QueryToken> tokens;
-  std::vector<const KvSequence*> kv;
-  std::vector<const PolicyState*> states;
+  const int64_t q_floats = e.shape.n_heads * e.shape.head_dim;
+  const int64_t kv_floats = e.shape.n_kv_heads * e.shape.head_dim;
+  std::vector<AttendingSequence> attending;
+  std::vector<float> q, k, v;
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     OneLayer& layer = *sequences[s];
-    layer.Store(*inputs[s], 1);
-    tokens.push_back(layer.Token(*inputs[s], layer.size() - 1, static_cast<int32_t>(s)));
-    kv.push_back(&layer.kv_);
-    states.push_back(layer.state_.get());
+    if (layer.first_) layer.first_->Decode(*e.first_inputs);
+    const auto append = [&](const std::vector<float>& from, int64_t floats, std::vector<float>& to) {
+      to.insert(to.end(), from.begin() + layer.size() * floats, from.begin() + (layer.size() + 1) * floats);
+    };
+    append(inputs[s]->q, q_floats, q);
+    append(inputs[s]->k, kv_floats, k);
+    append(inputs[s]->v, kv_floats, v);
+    layer.Reserve(layer.size() + 1);
+    attending.push_back(layer.Attending());
   }
-  std::vector<QueryBlock> blocks;
-  std::vector<Plan> plans(static_cast<std::size_t>(e.shape.n_kv_heads));
-  for (int64_t kv_head = 0; kv_head < e.shape.n_kv_heads; ++kv_head) {
-    Plan& plan = plans[static_cast<std::size_t>(kv_head)];
-    blocks.push_back({.layer = 0, .kv_head = kv_head, .tokens = tokens, .sequences = kv});
-    e.policy.BuildPlan(blocks.back(), Phase::kDecode, states, e.executor.kernels(), *e.scratch, plan);
-    if (sequences[0]->mutation) sequences[0]->mutation(blocks.back(), plan);
-  }
-  e.executor.RunFew(blocks, plans, e.rotations, e.scale, e.pool);
-  for (std::size_t s = 0; s < sequences.size(); ++s) {
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      sequences[s]->Remember(blocks[b], static_cast<int32_t>(s), plans[b]);
+  std::vector<float> out(q.size());
+  std::mutex mutex;
+  e.runner->on_plan = [&](const Policy&, const QueryBlock& block, Plan& plan) {
+    const std::scoped_lock lock(mutex);
+    if (sequences[0]->mutation) sequences[0]->mutation(block, plan);
+    for (std::size_t s = 0; s < sequences.size(); ++s) {
+      sequences[s]->Remember(block, static_cast<int32_t>(s), plan);
     }
+  };
+  e.runner->Decode(e.policy, attending,
+                   {.layer = e.layer, .q = q.data(), .k = k.data(), .v = v.data(), .out = out.data()});
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    OneLayer& layer = *sequences[s];
+    std::copy_n(out.begin() + static_cast<int64_t>(s) * q_floats, q_floats,
+                layer.out_.begin() + layer.size() * q_floats);
+    layer.kv_.Commit(layer.size() + 1);
   }
 }
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/policy.h"
+#include "attention/runner.h"
 #include "base/thread_pool.h"
 
 namespace longheads {
@@ -35,11 +35,13 @@ struct LayerSetup {
   int64_t max_tokens = 0;
   KvType kv = KvType::kF32;
   int n_threads = 1;
+  int64_t layer = 0;                         // which one of the model it is
+  const LayerInputs* first_layer = nullptr;  // of layer 0, where another layer's policy looks there
 };
 
 // What a query row saw.
 struct SeenRow {
-  std::vector<std::pair<int32_t, int32_t>> keys;  // (key, distance), in the plan's order
+  std::vector<std::pair<int32_t, int32_t>> keys;  // (key, distance in the plane's units), as planned
   std::vector<int64_t> segments;                  // where the segments begin that list the row
   std::vector<int32_t> rotations;                 // x, per segment
 };
@@ -77,22 +79,23 @@ class OneLayer {
     HeadShape shape;
     RotationTable rotations;
     float scale;
-    ThreadPool pool;
-    AttentionExecutor executor;
-    std::shared_ptr<KvPool> kv_pool;
-    std::unique_ptr<PolicyScratch> scratch;
+    int64_t layer;
+    const LayerInputs* first_inputs;
+    std::unique_ptr<ThreadPool> pool;
+    std::unique_ptr<AttentionRunner> runner;
   };
 
   OneLayer(std::shared_ptr<Environment> environment, KvSequence kv, std::unique_ptr<PolicyState> state);
-  // Keys, values and queries of the next n tokens; room for their outputs.
-  void Store(const LayerInputs& inputs, int64_t n);
-  QueryToken Token(const LayerInputs& inputs, int64_t position, int32_t sequence);
+  AttendingSequence Attending();
+  // Room for the outputs of tokens up to n.
+  void Reserve(int64_t n);
   // What the rows of one sequence of a block see.
   void Remember(const QueryBlock& block, int32_t sequence, const Plan& plan);
 
   std::shared_ptr<Environment> environment_;
   KvSequence kv_;
   std::unique_ptr<PolicyState> state_;
+  std::unique_ptr<OneLayer> first_;  // layer 0, which goes ahead by the same steps
   std::vector<float> out_;
   std::vector<SeenRow> seen_;  // [size, n_heads]
 };

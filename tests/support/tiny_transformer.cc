@@ -29,14 +29,15 @@ TinyTransformer::TinyTransformer(const TinyTransformerOptions& options) : bytes_
   const ModelConfig config = Must(ReadConfig(*file_));
   const AttentionModel model{
       .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
+      .n_layers = config.n_layers,
       .trained_window = config.trained_window,
       .layout = config.layout,
-      .trained = Must(TrainedFrequencies(config.rope_base, config.head_dim, config.rope_divisors))};
+      .rope = config.rope,
+      .trained = Must(DeclaredFrequencies(config.rope, config.trained_window))};
   pool_ = std::make_unique<ThreadPool>(options.threads);
-  transformer_ = std::make_unique<Transformer>(config, Must(ReadWeights(*file_, config)),
-                                               Must(MakeAttention(options.attention, model, config.n_layers)),
-                                               Must(ChooseKernels(options.backend)), options.compute,
-                                               options.kv_type, *pool_);
+  transformer_ = std::make_unique<Transformer>(
+      config, Must(ReadWeights(*file_, config)), Must(MakeAttention(options.attention, model)),
+      Must(ChooseKernels(options.backend)), options.compute, options.kv_type, *pool_);
 }
 
 std::vector<float> TinyTransformer::Prefill(SequenceState& sequence, std::span<const int32_t> tokens,

@@ -18,6 +18,9 @@ from common import frequencies
 from longheads import Options, all_representations, attends_fully, forced_and_free, longheads
 from uniform import uniform
 
+# Options that all cases here leave at their defaults; tests/golden/methods has the others.
+ABLATIONS = ("represent", "choose", "first", "fix", "seed")
+
 FORMAT = {
     "inputs": (
         "float32. q [n, H, d] is q_scale * uniform('q', seed), k [n, H_kv, d] is k_scale * uniform('k',"
@@ -276,6 +279,8 @@ def arrays_of(c, result):
     assert c["inputs"] != "plain" or not tied.any()
     finite = gaps[np.isfinite(gaps) & ~tied]
     options = asdict(c["options"]) | {"compat": sorted(c["options"].compat)}
+    for name in ABLATIONS:
+        del options[name]
     q_scale, k_scale, v_scale = c["scales"]
     entry = {
         "name": c["name"],

@@ -218,27 +218,47 @@ HWY_INLINE void Softmax(std::span<const RotatedRow> rows, int64_t begin, int64_t
   }
 }
 
-void AttendTile(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
-                float* HWY_RESTRICT workspace) {
-  const int64_t d = run.head_dim;
-  float* const row_major = workspace;
-  float* const transposed = row_major + kTile * d;
-  float* const logits = transposed + kTile * d;
-  HWY_ALIGN float max[kTile];
-  HWY_ALIGN float sum[kTile];
+// A tile's workspace.
+struct TileBuffers {
+  float* row_major;   // [kTile, d]
+  float* transposed;  // [d, kTile]
+  float* logits;      // [n_keys, kTile]
 
-  int64_t begin = run.n_keys;
-  int64_t end = 0;
+  TileBuffers(float* workspace, int64_t d)
+      : row_major(workspace), transposed(row_major + kTile * d), logits(transposed + kTile * d) {}
+};
+
+// The logits of keys [begin, end), which are all that any row of the tile sees.
+HWY_INLINE void TileLogits(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                           const TileBuffers& buffers, int64_t& begin, int64_t& end) {
+  const int64_t d = run.head_dim;
+  begin = run.n_keys;
+  end = 0;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     begin = std::min<int64_t>(begin, rows[r].key_begin);
     end = std::max<int64_t>(end, rows[r].key_end);
-    RotateRow(rows[r].q, rows[r].x, table, scale * kLog2E, row_major + static_cast<int64_t>(r) * d);
+    RotateRow(rows[r].q, rows[r].x, table, rows[r].scale * kLog2E,
+              buffers.row_major + static_cast<int64_t>(r) * d);
   }
   // Rows that are missing in the tile are zero: their results are not looked at.
-  std::fill_n(row_major + static_cast<int64_t>(rows.size()) * d,
+  std::fill_n(buffers.row_major + static_cast<int64_t>(rows.size()) * d,
               (kTile - static_cast<int64_t>(rows.size())) * d, 0.0f);
-  Transpose(row_major, kTile, d, d, transposed, kTile);
-  Product(run.k + begin * d, d, end - begin, transposed, d, logits + begin * kTile);
+  Transpose(buffers.row_major, kTile, d, d, buffers.transposed, kTile);
+  Product(run.k + begin * d, d, end - begin, buffers.transposed, d, buffers.logits + begin * kTile);
+}
+
+void AttendTile(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                float* HWY_RESTRICT workspace) {
+  const int64_t d = run.head_dim;
+  const TileBuffers buffers(workspace, d);
+  float* const row_major = buffers.row_major;
+  float* const transposed = buffers.transposed;
+  float* const logits = buffers.logits;
+  HWY_ALIGN float max[kTile];
+  HWY_ALIGN float sum[kTile];
+  int64_t begin;
+  int64_t end;
+  TileLogits(rows, run, table, buffers, begin, end);
   Softmax(rows, begin, end, logits, max, sum);
   float* const values = transposed;  // [d][kTile]
   Product(run.v + begin, run.v_stride, d, logits + begin * kTile, end - begin, values);
@@ -248,18 +268,60 @@ void AttendTile(std::span<const RotatedRow> rows, const KeyRun& run, const Rotat
   }
 }
 
-void Attend(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
+void Attend(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
             float* workspace) {
   for (std::size_t r = 0; r < rows.size(); r += kTile) {
-    AttendTile(rows.subspan(r, std::min<std::size_t>(kTile, rows.size() - r)), run, table, scale, workspace);
+    AttendTile(rows.subspan(r, std::min<std::size_t>(kTile, rows.size() - r)), run, table, workspace);
   }
+}
+
+void MassTile(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+              float* HWY_RESTRICT mass, float* HWY_RESTRICT workspace) {
+  const TileBuffers buffers(workspace, run.head_dim);
+  int64_t begin;
+  int64_t end;
+  TileLogits(rows, run, table, buffers, begin, end);
+  HWY_ALIGN float first[kTile];
+  HWY_ALIGN float last[kTile];
+  HWY_ALIGN float max[kTile];
+  HWY_ALIGN float weight[kTile];
+  for (std::size_t r = 0; r < kTile; ++r) {  // a missing row sees nothing
+    const bool real = r < rows.size();
+    first[r] = static_cast<float>(real ? rows[r].key_begin : end);
+    last[r] = static_cast<float>(real ? rows[r].key_end : end);
+    max[r] = real ? rows[r].state[0] : 0;
+    weight[r] = real ? 1 / rows[r].state[1] : 0;
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    const Vec at = hn::Set(kTag, static_cast<float>(j));
+    Vec total = hn::Zero(kTag);
+    for (int64_t half = 0; half < kTile; half += kLanes) {
+      const auto seen =
+          hn::And(hn::Ge(at, hn::Load(kTag, first + half)), hn::Lt(at, hn::Load(kTag, last + half)));
+      const Vec logit = hn::Load(kTag, buffers.logits + j * kTile + half);
+      const Vec p = hn::Mul(Exp2(hn::Sub(logit, hn::Load(kTag, max + half))), hn::Load(kTag, weight + half));
+      total = hn::Add(total, hn::IfThenElseZero(seen, p));
+    }
+    mass[j] += hn::GetLane(hn::SumOfLanes(kTag, total));
+  }
+}
+
+void ColumnMass(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float* mass,
+                float* workspace) {
+  for (std::size_t r = 0; r < rows.size(); r += kTile) {
+    MassTile(rows.subspan(r, std::min<std::size_t>(kTile, rows.size() - r)), run, table, mass, workspace);
+  }
+}
+
+void Rotate(const float* in, int64_t x, const RotationTable& table, float* out) {
+  RotateRow(in, x, table, 1, out);
 }
 
 constexpr int kFew = 4;  // rows that share each key as it is read
 
 // logits[r][kMaxRun] and values for up to kFew rows: dot products along the contiguous direction of K and V.
 template <int kRows>
-void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable& table, float scale,
+void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable& table,
                  float* HWY_RESTRICT workspace) {
   const int64_t d = run.head_dim;
   float* const q = workspace;          // [kRows][d]
@@ -271,7 +333,7 @@ void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable&
   for (int r = 0; r < kRows; ++r) {
     begin = std::min<int64_t>(begin, rows[r].key_begin);
     end = std::max<int64_t>(end, rows[r].key_end);
-    RotateRow(rows[r].q, rows[r].x, table, scale * kLog2E, q + r * d);
+    RotateRow(rows[r].q, rows[r].x, table, rows[r].scale * kLog2E, q + r * d);
   }
   for (int64_t j = begin; j < end; ++j) {
     Vec acc[kRows];
@@ -322,19 +384,19 @@ void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable&
   for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, max[r], sum[r]);
 }
 
-void AttendFew(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
+void AttendFew(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
                float* workspace) {
   std::size_t r = 0;
-  for (; r + 4 <= rows.size(); r += 4) AttendGroup<4>(rows.data() + r, run, table, scale, workspace);
+  for (; r + 4 <= rows.size(); r += 4) AttendGroup<4>(rows.data() + r, run, table, workspace);
   switch (rows.size() - r) {
     case 3:
-      AttendGroup<3>(rows.data() + r, run, table, scale, workspace);
+      AttendGroup<3>(rows.data() + r, run, table, workspace);
       break;
     case 2:
-      AttendGroup<2>(rows.data() + r, run, table, scale, workspace);
+      AttendGroup<2>(rows.data() + r, run, table, workspace);
       break;
     case 1:
-      AttendGroup<1>(rows.data() + r, run, table, scale, workspace);
+      AttendGroup<1>(rows.data() + r, run, table, workspace);
       break;
     default:
       break;
@@ -370,8 +432,13 @@ void Merge(float* a, const float* b, int64_t d) {
 }  // namespace
 
 const AttentionKernels* AttentionTable() {
-  static constexpr AttentionKernels kTable = {
-      .row_tile = kTile, .attend = Attend, .attend_few = AttendFew, .scores = Scores, .merge = Merge};
+  static constexpr AttentionKernels kTable = {.row_tile = kTile,
+                                              .attend = Attend,
+                                              .attend_few = AttendFew,
+                                              .column_mass = ColumnMass,
+                                              .scores = Scores,
+                                              .rotate = Rotate,
+                                              .merge = Merge};
   return &kTable;
 }
 

@@ -28,19 +28,26 @@ void Merge(float* a, const float* b, int64_t d) {
   a[d + 1] = a[d + 1] * scale_a + b[d + 1] * scale_b;
 }
 
-void Attend(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float scale,
-            float*) {
+// logits[j] of the keys that the row sees; the largest of them.
+float Logits(const RotatedRow& row, const KeyRun& run, const RotationTable& table, std::vector<float>& q,
+             std::vector<float>& logits) {
+  const int64_t d = run.head_dim;
+  Rotate(row.q, row.x, table, row.scale, q.data());
+  float max = -std::numeric_limits<float>::infinity();
+  for (int64_t j = row.key_begin; j < row.key_end; ++j) {
+    float sum = 0;
+    for (int64_t m = 0; m < d; ++m) sum += q[m] * run.k[j * d + m];
+    logits[j] = sum;
+    max = std::max(max, sum);
+  }
+  return max;
+}
+
+void Attend(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float*) {
   const int64_t d = run.head_dim;
   std::vector<float> q(d), logits(run.n_keys), part(StateFloats(d));
   for (const RotatedRow& row : rows) {
-    Rotate(row.q, row.x, table, scale, q.data());
-    float max = -std::numeric_limits<float>::infinity();
-    for (int64_t j = row.key_begin; j < row.key_end; ++j) {
-      float sum = 0;
-      for (int64_t m = 0; m < d; ++m) sum += q[m] * run.k[j * d + m];
-      logits[j] = sum;
-      max = std::max(max, sum);
-    }
+    const float max = Logits(row, run, table, q, logits);
     ClearState(part.data(), d);
     part[d] = max;
     for (int64_t j = row.key_begin; j < row.key_end; ++j) {
@@ -50,6 +57,21 @@ void Attend(std::span<const RotatedRow> rows, const KeyRun& run, const RotationT
     }
     Merge(row.state, part.data(), d);
   }
+}
+
+void ColumnMass(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float* mass,
+                float*) {
+  std::vector<float> q(run.head_dim), logits(run.n_keys);
+  for (const RotatedRow& row : rows) {
+    Logits(row, run, table, q, logits);
+    for (int64_t j = row.key_begin; j < row.key_end; ++j) {
+      mass[j] += std::exp(logits[j] - row.state[0]) / row.state[1];
+    }
+  }
+}
+
+void RotateKey(const float* in, int64_t x, const RotationTable& table, float* out) {
+  Rotate(in, x, table, 1, out);
 }
 
 void Scores(std::span<const float* const> q, const float* vectors, int64_t n, int64_t d, float* scores,
@@ -65,7 +87,12 @@ void Scores(std::span<const float* const> q, const float* vectors, int64_t n, in
 
 }  // namespace
 
-const AttentionKernels kAttention = {
-    .row_tile = 1, .attend = Attend, .attend_few = Attend, .scores = Scores, .merge = Merge};
+const AttentionKernels kAttention = {.row_tile = 1,
+                                     .attend = Attend,
+                                     .attend_few = Attend,
+                                     .column_mass = ColumnMass,
+                                     .scores = Scores,
+                                     .rotate = RotateKey,
+                                     .merge = Merge};
 
 }  // namespace longheads::ref

@@ -1,0 +1,48 @@
+// How an attention method presents itself to the registry: its name and words, its options with their types
+// and defaults, and how its policies are made for a model. The same text is what `longheads methods` prints.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "attention/options.h"
+#include "attention/policy.h"
+#include "base/result.h"
+#include "rope/declaration.h"
+#include "rope/frequencies.h"
+
+namespace longheads {
+
+// What a method needs to know of a model.
+struct AttentionModel {
+  HeadShape shape;
+  int64_t n_layers = 1;
+  int64_t trained_window = 0;  // tokens that the model reads with its own frequencies
+  PairLayout layout = PairLayout::kInterleaved;
+  RopeDeclaration rope = {};
+  Frequencies trained;  // its own: those that `rope` declares
+  // Tokens that full attention reads with the frequencies of the spec; MakeAttention sets it before a policy
+  // sees it. A schedule such as "yarn:factor=4" makes it larger than trained_window. A policy takes it for
+  // everything that asks how far positions may reach: where full attention ends (LongHeads' begin), how large
+  // a window may be, when to warn. Sizes that are a matter of taste (LongHeads' chunk and window) keep to
+  // trained_window: that is what LongHeads' "w/ NTK init" and "w/ PI init" do, which raise `begin` and leave
+  // the rest.
+  int64_t window = 0;
+};
+
+// One policy for each layer; layers may share.
+using LayerPolicies = std::vector<std::shared_ptr<const Policy>>;
+
+struct Method {
+  MethodInfo info;
+  // Refuses what cannot apply to the model, before any work: the message says which option and what it may
+  // be.
+  Result<LayerPolicies> (*create)(OptionReader& reader, const AttentionModel& model);
+};
+
+inline LayerPolicies SameInEveryLayer(const AttentionModel& model, std::shared_ptr<const Policy> policy) {
+  return LayerPolicies(static_cast<std::size_t>(model.n_layers), std::move(policy));
+}
+
+}  // namespace longheads

@@ -1,0 +1,191 @@
+#include "attention/runner.h"
+
+#include <algorithm>
+
+namespace longheads {
+namespace {
+
+AttentionSequence ViewOf(const AttendingSequence& sequence) {
+  return {.kv = sequence.kv,
+          .state = sequence.state,
+          .first_state = sequence.first_state,
+          .rotations = sequence.rotations,
+          .scale = sequence.scale};
+}
+
+}  // namespace
+
+AttentionRunner::AttentionRunner(const AttentionKernels& attention, const VectorKernels& vector,
+                                 const HeadShape& shape, ThreadPool& pool)
+    : vector_(vector), shape_(shape), pool_(pool), executor_(attention, shape, pool.n_threads()) {
+  plans_.resize(static_cast<std::size_t>(std::max<int64_t>(pool.n_threads(), shape.n_kv_heads)));
+}
+
+AttentionRunner::~AttentionRunner() = default;
+
+AttentionRunner::PolicyWork& AttentionRunner::WorkOf(const Policy& policy) {
+  for (PolicyWork& work : work_) {
+    if (work.policy == &policy) return work;
+  }
+  PolicyWork work{.policy = &policy, .scratch = {}};
+  for (int thread = 0; thread < pool_.n_threads(); ++thread) work.scratch.push_back(policy.NewScratch());
+  work_.push_back(std::move(work));
+  return work_.back();
+}
+
+// Rows [row_begin, row_begin + n) become the tokens from kv->size() + row_begin on.
+void AttentionRunner::Store(const Policy& policy, const AttendingSequence& sequence,
+                            const AttentionRows& rows, int64_t row_begin, int64_t n) {
+  const int64_t d = shape_.head_dim;
+  const int64_t kv_floats = shape_.n_kv_heads * d;
+  const int64_t first = sequence.kv->size() + row_begin;
+  const KeyPlane plane = policy.Plane();
+  constexpr int64_t kRows = 32;
+  pool_.Run((n + kRows - 1) / kRows, [&](int64_t task, int) {
+    for (int64_t i = task * kRows; i < std::min(n, (task + 1) * kRows); ++i) {
+      for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
+        float* const key = rows.k + (row_begin + i) * kv_floats + head * d;
+        vector_.rotate(key, plane.Position(first + i), *sequence.rotations, key);
+      }
+    }
+  });
+  pool_.Run(shape_.n_kv_heads, [&](int64_t head, int) {
+    const int64_t at = row_begin * kv_floats + head * d;
+    sequence.kv->Write(rows.layer, head, first, n, rows.k + at, kv_floats, rows.v + at, kv_floats);
+  });
+}
+
+StepInput AttentionRunner::Step(Phase phase, const AttentionSequence& view, const AttentionRows& rows,
+                                int64_t row, int64_t position, int64_t n, const CancelToken* cancel) {
+  return {.layer = rows.layer,
+          .phase = phase,
+          .sequence = &view,
+          .token_begin = position,
+          .n_tokens = n,
+          .q = rows.q + row * shape_.n_heads * shape_.head_dim,
+          .softmax = nullptr,
+          .executor = &executor_,
+          .pool = &pool_,
+          .cancel = cancel};
+}
+
+bool AttentionRunner::Prefill(const Policy& policy, const AttendingSequence& sequence,
+                              const AttentionRows& rows, int64_t n, const CancelToken* cancel) {
+  const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
+  const AttentionSequence view = ViewOf(sequence);
+  const int64_t step = std::min(n, policy.StepTokens());
+  for (int64_t begin = 0; begin < n; begin += step) {
+    const int64_t n_here = std::min(step, n - begin);
+    Store(policy, sequence, rows, begin, n_here);
+    if (!PrefillStep(policy, view, *sequence.state, rows, begin, n_here, cancel)) return false;
+  }
+  return !cancelled();
+}
+
+bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence& view, PolicyState& state,
+                                  const AttentionRows& rows, int64_t row_begin, int64_t n,
+                                  const CancelToken* cancel) {
+  const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
+  const int64_t first = view.kv->size() + row_begin;
+  StepInput step = Step(Phase::kPrefill, view, rows, row_begin, first, n, cancel);
+  policy.Extend(step, state);
+  if (cancelled()) return false;
+
+  const int64_t q_floats = shape_.n_heads * shape_.head_dim;
+  const bool observes = policy.Observes();
+  if (observes) softmax_.resize(static_cast<std::size_t>(n * shape_.n_heads * 2));
+  tokens_.clear();
+  for (int64_t t = 0; t < n; ++t) {
+    tokens_.push_back({.sequence = 0,
+                       .position = first + t,
+                       .q = rows.q + (row_begin + t) * q_floats,
+                       .out = rows.out + (row_begin + t) * q_floats,
+                       .softmax = observes ? softmax_.data() + t * shape_.n_heads * 2 : nullptr});
+  }
+  // Small enough that every thread has some, at most what a cache holds. Late blocks see more keys: first.
+  const int64_t share = (n / (2 * pool_.n_threads()) + 31) / 32 * 32;
+  const int64_t most = std::min(max_query_block, policy.PlanTokens(first + n));
+  const int64_t block = std::min(std::max<int64_t>(share, 32), most);
+  const int64_t n_blocks = (n + block - 1) / block;
+  const KeyPlane plane = policy.Plane();
+  PolicyWork& work = WorkOf(policy);
+  pool_.Run(n_blocks * shape_.n_kv_heads, [&](int64_t task, int thread) {
+    if (cancelled()) return;
+    const int64_t begin = (n_blocks - 1 - task / shape_.n_kv_heads) * block;
+    const QueryBlock queries{
+        .layer = rows.layer,
+        .kv_head = task % shape_.n_kv_heads,
+        .tokens = std::span(tokens_).subspan(static_cast<std::size_t>(begin),
+                                             static_cast<std::size_t>(std::min(block, n - begin))),
+        .sequences = std::span(&view, 1)};
+    Plan& plan = plans_[static_cast<std::size_t>(thread)];
+    plan.Clear();
+    policy.BuildPlan(queries, Phase::kPrefill, executor_.kernels(),
+                     *work.scratch[static_cast<std::size_t>(thread)], plan);
+    if (on_plan) on_plan(policy, queries, plan);
+    executor_.RunBlock(queries, plan, plane, thread, cancel);
+  });
+  if (cancelled()) return false;
+  if (observes) {
+    step.softmax = softmax_.data();
+    policy.Observe(step, state);
+  }
+  return !cancelled();
+}
+
+void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequence> sequences,
+                             const AttentionRows& rows) {
+  const int64_t n = static_cast<int64_t>(sequences.size());
+  const int64_t d = shape_.head_dim;
+  const int64_t q_floats = shape_.n_heads * d;
+  const int64_t kv_floats = shape_.n_kv_heads * d;
+  const bool observes = policy.Observes();
+  const KeyPlane plane = policy.Plane();
+  if (observes) softmax_.resize(static_cast<std::size_t>(n * shape_.n_heads * 2));
+  tokens_.clear();
+  views_.clear();
+  for (int64_t i = 0; i < n; ++i) {
+    const AttendingSequence& sequence = sequences[static_cast<std::size_t>(i)];
+    views_.push_back(ViewOf(sequence));
+    const int64_t position = sequence.kv->size();
+    for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
+      const int64_t at = i * kv_floats + head * d;
+      vector_.rotate(rows.k + at, plane.Position(position), *sequence.rotations, rows.k + at);
+      sequence.kv->Write(rows.layer, head, position, 1, rows.k + at, kv_floats, rows.v + at, kv_floats);
+    }
+    tokens_.push_back({.sequence = static_cast<int32_t>(i),
+                       .position = position,
+                       .q = rows.q + i * q_floats,
+                       .out = rows.out + i * q_floats,
+                       .softmax = observes ? softmax_.data() + i * shape_.n_heads * 2 : nullptr});
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const AttentionSequence& view = views_[static_cast<std::size_t>(i)];
+    policy.Extend(Step(Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr),
+                  *sequences[static_cast<std::size_t>(i)].state);
+  }
+  blocks_.clear();
+  for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
+    blocks_.push_back({.layer = rows.layer, .kv_head = head, .tokens = tokens_, .sequences = views_});
+  }
+  PolicyWork& work = WorkOf(policy);
+  pool_.Run(shape_.n_kv_heads, [&](int64_t head, int thread) {
+    const QueryBlock& block = blocks_[static_cast<std::size_t>(head)];
+    Plan& plan = plans_[static_cast<std::size_t>(head)];
+    plan.Clear();
+    policy.BuildPlan(block, Phase::kDecode, executor_.kernels(),
+                     *work.scratch[static_cast<std::size_t>(thread)], plan);
+    if (on_plan) on_plan(policy, block, plan);
+  });
+  executor_.RunFew(blocks_, std::span(plans_).first(static_cast<std::size_t>(shape_.n_kv_heads)), plane,
+                   pool_);
+  if (!observes) return;
+  for (int64_t i = 0; i < n; ++i) {
+    const AttentionSequence& view = views_[static_cast<std::size_t>(i)];
+    StepInput step = Step(Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr);
+    step.softmax = softmax_.data() + i * shape_.n_heads * 2;
+    policy.Observe(step, *sequences[static_cast<std::size_t>(i)].state);
+  }
+}
+
+}  // namespace longheads

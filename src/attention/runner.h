@@ -1,0 +1,87 @@
+// One layer's attention, whichever the method: stores keys and values, lets the policy learn, plan and
+// observe, and runs its plans. The model brings projections and takes outputs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention/executor.h"
+#include "attention/policy.h"
+#include "base/cancel.h"
+#include "base/thread_pool.h"
+#include "kernels/vector_ops.h"
+
+namespace longheads {
+
+// A sequence whose next tokens attend; its store has room for them.
+struct AttendingSequence {
+  KvSequence* kv = nullptr;
+  PolicyState* state = nullptr;
+  const PolicyState* first_state = nullptr;  // of the first layer
+  const RotationTable* rotations = nullptr;
+  float scale = 1;  // of logits
+};
+
+// Rows of new tokens in one layer.
+struct AttentionRows {
+  int64_t layer = 0;
+  const float* q = nullptr;  // [n_tokens, n_heads, head_dim], unrotated
+  float* k = nullptr;        // [n_tokens, n_kv_heads, head_dim], unrotated; rotated in place
+  const float* v = nullptr;  // [n_tokens, n_kv_heads, head_dim]
+  float* out = nullptr;      // [n_tokens, n_heads, head_dim]
+};
+
+class AttentionRunner {
+ public:
+  // The pool must outlive the runner.
+  AttentionRunner(const AttentionKernels& attention, const VectorKernels& vector, const HeadShape& shape,
+                  ThreadPool& pool);
+  ~AttentionRunner();
+
+  // The next n tokens of one sequence, which holds kv->size() of them. They are not committed: that is the
+  // caller's once all layers have them. Whether it got to the end: not where `cancel` was raised.
+  bool Prefill(const Policy& policy, const AttendingSequence& sequence, const AttentionRows& rows, int64_t n,
+               const CancelToken* cancel);
+
+  // The next token of each sequence; row i is the i-th sequence's. Allocates nothing once it has run with as
+  // many sequences and as large plans.
+  void Decode(const Policy& policy, std::span<const AttendingSequence> sequences, const AttentionRows& rows);
+
+  // Hears of every plan before it runs, from several threads at once: for those who want to see what was
+  // chosen. It may change the plan, and then the result.
+  std::function<void(const Policy& policy, const QueryBlock& block, Plan& plan)> on_plan = {};
+
+  // Queries of one KV head whose partial states one thread keeps in its L2 cache: 512 tokens x 3 heads x 66
+  // floats are 400 KiB.
+  int64_t max_query_block = 512;
+
+ private:
+  struct PolicyWork {
+    const Policy* policy;
+    std::vector<std::unique_ptr<PolicyScratch>> scratch;  // per thread
+  };
+
+  PolicyWork& WorkOf(const Policy& policy);
+  void Store(const Policy& policy, const AttendingSequence& sequence, const AttentionRows& rows,
+             int64_t row_begin, int64_t n);
+  bool PrefillStep(const Policy& policy, const AttentionSequence& view, PolicyState& state,
+                   const AttentionRows& rows, int64_t row_begin, int64_t n, const CancelToken* cancel);
+  StepInput Step(Phase phase, const AttentionSequence& view, const AttentionRows& rows, int64_t row,
+                 int64_t position, int64_t n, const CancelToken* cancel);
+
+  const VectorKernels& vector_;
+  HeadShape shape_;
+  ThreadPool& pool_;
+  AttentionExecutor executor_;
+  std::vector<PolicyWork> work_;
+  std::vector<QueryToken> tokens_;
+  std::vector<AttentionSequence> views_;
+  std::vector<QueryBlock> blocks_;  // of a decode step: per KV head
+  std::vector<Plan> plans_;         // prefill: per thread; decode: per KV head
+  std::vector<float> softmax_;      // [n_tokens, n_heads, 2] where the policy observes
+};
+
+}  // namespace longheads
