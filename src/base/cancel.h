@@ -16,4 +16,7 @@ class CancelToken {
   static_assert(std::atomic<bool>::is_always_lock_free);
 };
 
+// Work that nobody cancels has no token.
+inline bool Cancelled(const CancelToken* token) { return token != nullptr && token->cancelled(); }
+
 }  // namespace longheads

@@ -1,11 +1,5 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-
-#include <cmath>
-#include <fstream>
-#include <set>
-#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -23,36 +17,7 @@ void Pause() {
 #endif
 }
 
-// CPUs of the cgroup's quota ("max 100000" or "200000 100000"), or a negative number where there is none.
-double CgroupQuota() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return -1;
-  return std::strtod(quota.c_str(), nullptr) / period;
-}
-
 }  // namespace
-
-int PhysicalCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  std::set<std::pair<int, int>> cores;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &set)) continue;
-    const std::string topology = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
-    int package = 0;
-    int core = cpu;
-    std::ifstream(topology + "physical_package_id") >> package;
-    std::ifstream(topology + "core_id") >> core;
-    cores.emplace(package, core);
-  }
-  int n = std::max<int>(1, static_cast<int>(cores.size()));
-  const double quota = CgroupQuota();
-  if (quota > 0) n = std::max(1, std::min(n, static_cast<int>(std::ceil(quota))));
-  return n;
-}
 
 ThreadPool::ThreadPool(int n_threads) {
   LH_CHECK(n_threads >= 1);

@@ -12,9 +12,6 @@
 
 namespace longheads {
 
-// Physical cores that this process may use (affinity mask and cgroup quota respected); at least 1.
-int PhysicalCores();
-
 class ThreadPool {
  public:
   // n_threads counts the caller: ThreadPool(1) starts no thread. Throws std::system_error where the system

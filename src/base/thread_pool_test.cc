@@ -40,7 +40,5 @@ TEST(ThreadPool, ManyShortLoops) {
   EXPECT_EQ(sum, 5000 * 6);
 }
 
-TEST(PhysicalCores, IsAtLeastOne) { EXPECT_GE(PhysicalCores(), 1); }
-
 }  // namespace
 }  // namespace longheads

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <memory>
+#include <system_error>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
@@ -47,7 +49,18 @@ Result<std::vector<TokenId>> ReadTokens(const std::string& path, int64_t vocab_s
   return ids;
 }
 
+// The output may not take the place of what it is made from, by whatever name.
+Status CheckOut(const std::string& out, const std::string& input, const char* what) {
+  std::error_code missing;  // then they are two files
+  if (!std::filesystem::equivalent(out, input, missing)) return {};
+  return InvalidInput(fmt::format("--out {} is the {} itself: name another file", out, what));
+}
+
 Result<int> Logits(const LogitsOptions& options) {
+  LH_ASSIGN(const std::string model, FindModel(options.model.model));
+  LH_TRY(CheckOut(options.out, model, "model file"));
+  LH_TRY(CheckOut(options.out, options.tokens, "file of --tokens"));
+  const CancelToken& interrupt = InterruptToken();  // from here on Ctrl-C leaves no half-written file
   LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(options.model));
   const int64_t vocab = engine->config().vocab_size;
   const int64_t embed = engine->config().embed_dim;
@@ -59,7 +72,6 @@ Result<int> Logits(const LogitsOptions& options) {
   const int64_t n_prefill = options.prefill < 0 ? n : options.prefill;
   const int64_t shape[] = {n, vocab};
   LH_ASSIGN(NpyWriter<float> writer, NpyWriter<float>::Create(options.out, shape));
-  const CancelToken& interrupt = InterruptToken();
   Session session = engine->NewSession();
 
   // A row of logits is 200 KB for the default model: never all of them at once.
@@ -106,7 +118,8 @@ void AddLogitsCommand(CLI::App& program, Command& command) {
       ->required()
       ->type_name("IDS.npy")
       ->group("Input and output");
-  app->add_option("--out", options->out, "float32 [tokens, vocabulary] as a .npy file")
+  app->add_option("--out", options->out,
+                  "float32 [tokens, vocabulary] as a .npy file; an older one stays until it is whole")
       ->required()
       ->type_name("LOGITS.npy")
       ->group("Input and output");

@@ -88,8 +88,8 @@ Result<int> Run(const RunOptions& options) {
       return Unsupported(engine->chat_template_error());
     Note(options, "note: the model has no chat template; the text is continued as it stands");
   }
-  LH_ASSIGN(const std::vector<TokenId> tokens, engine->EncodePrompt(prompt, chat));
-  const int64_t n_lost = engine->tokenizer().BytesWithoutToken(prompt);
+  LH_ASSIGN(const std::vector<TokenId> tokens, engine->EncodePrompt(prompt, chat, &interrupt));
+  LH_ASSIGN(const std::size_t n_lost, engine->tokenizer().BytesWithoutToken(prompt, &interrupt));
   if (n_lost > 0)
     Note(options, "note: {} bytes of the text have no token in this vocabulary and are left out", n_lost);
   const int64_t n_prompt = static_cast<int64_t>(tokens.size());

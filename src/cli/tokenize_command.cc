@@ -39,7 +39,7 @@ Result<int> Tokenize(const TokenizeOptions& options) {
   const std::string invalid = DescribeInvalidUtf8(text);
   if (!invalid.empty()) fmt::print(stderr, "note: {}; it and its like are read as U+FFFD\n", invalid);
   LH_ASSIGN(const auto tokenizer, LoadTokenizer(options.model));
-  const int64_t n_lost = tokenizer->BytesWithoutToken(text);
+  LH_ASSIGN(const std::size_t n_lost, tokenizer->BytesWithoutToken(text));
   if (n_lost > 0) {
     fmt::print(stderr, "note: {} bytes of the text have no token in this vocabulary and are left out\n",
                n_lost);

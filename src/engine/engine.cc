@@ -8,8 +8,10 @@
 #include <system_error>
 
 #include "base/bytes.h"
+#include "base/cores.h"
 #include "engine/esa_compression.h"
 #include "model/gguf_vocabulary.h"
+#include "tokenizer/chat_prompt.h"
 
 namespace longheads {
 namespace {
@@ -149,48 +151,11 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   return plan;
 }
 
-Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool chat) const try {
-  if (!chat) return tokenizer_->Encode(text, {.parse_special = false, .add_special = true});
+Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool chat,
+                                                  const CancelToken* cancel) const try {
+  if (!chat) return tokenizer_->Encode(text, {.add_special = true, .cancel = cancel});
   if (!chat_template_) return Unsupported(chat_template_error_);
-  const Vocabulary& vocabulary = tokenizer_->vocabulary();
-  const auto text_of = [&](TokenId id) -> std::string {
-    return id == kNoToken ? "" : tokenizer_->TokenBytes(id, /*special=*/true);
-  };
-  const auto render = [&](std::string_view content) {
-    const ChatMessage message{.role = "user", .content = std::string(content)};
-    return chat_template_->Render(std::span(&message, 1), /*add_generation_prompt=*/true,
-                                  text_of(vocabulary.bos), text_of(vocabulary.eos));
-  };
-  std::vector<TokenId> tokens;
-  if (!chat_template_->writes_bos() && vocabulary.add_bos && vocabulary.bos != kNoToken) {
-    tokens.push_back(vocabulary.bos);
-  }
-  const auto append = [&](std::string_view part, bool special) -> Status {
-    LH_ASSIGN(const std::vector<TokenId> ids, tokenizer_->Encode(part, {.parse_special = special}));
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
-    return {};
-  };
-  bool has_control = false;
-  for (std::size_t id = 0; id < vocabulary.types.size() && !has_control; ++id) {
-    const TokenType type = vocabulary.types[id];
-    has_control = (type == TokenType::kControl || type == TokenType::kUnknown) &&
-                  text.find(vocabulary.tokens[id]) != std::string_view::npos;
-  }
-  if (!has_control) {
-    LH_ASSIGN(const std::string prompt, render(text));
-    LH_TRY(append(prompt, true));
-    return tokens;
-  }
-  // What looks like a control token in the user's text must stay text: encode it apart from the template
-  // around it.
-  constexpr std::string_view kMark = "\x01text\x02";
-  LH_ASSIGN(const std::string frame, render(kMark));
-  const std::size_t at = frame.find(kMark);
-  LH_CHECK(at != std::string::npos);
-  LH_TRY(append(std::string_view(frame).substr(0, at), true));
-  LH_TRY(append(text, false));
-  LH_TRY(append(std::string_view(frame).substr(at + kMark.size()), true));
-  return tokens;
+  return EncodeChatPrompt(*tokenizer_, *chat_template_, text, cancel);
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(OutOfMemory());
 }

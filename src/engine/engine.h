@@ -97,7 +97,8 @@ class Engine {
 
   // The prompt as token ids: in the chat form, the template around one user message; else the text as it
   // stands, with BOS where the vocabulary asks for it.
-  Result<std::vector<TokenId>> EncodePrompt(std::string_view text, bool chat) const;
+  Result<std::vector<TokenId>> EncodePrompt(std::string_view text, bool chat,
+                                            const CancelToken* cancel = nullptr) const;
 
   Session NewSession() const;
   Session Fork(const Session& session) const;

@@ -260,6 +260,11 @@ TEST(Engine, EncodesPromptsAndSaysWhenThereIsNoTemplate) {
   const Result<std::vector<TokenId>> chat = engine->EncodePrompt("the", /*chat=*/true);
   ASSERT_FALSE(chat);
   EXPECT_NE(chat.error().message.find("--no-chat"), std::string::npos) << chat.error().message;
+  CancelToken cancel;
+  cancel.Cancel();
+  const Result<std::vector<TokenId>> stopped = engine->EncodePrompt("the", /*chat=*/false, &cancel);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().kind, ErrorKind::kCancelled);
 }
 
 class GenerateTest : public testing::Test {

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <bit>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 #include "base/bytes.h"
@@ -159,10 +160,6 @@ Result<NpyArray> Copy(std::span<const std::byte> data, std::vector<int64_t> shap
   return NpyArray{.shape = std::move(shape), .values = std::move(values)};
 }
 
-Error CannotWrite(const std::string& path, int error) {
-  return {ErrorKind::kIo, fmt::format("{}: cannot write it: {}", path, std::strerror(error))};
-}
-
 }  // namespace
 
 Result<NpyArray> ParseNpy(std::span<const std::byte> bytes, std::string_view name) {
@@ -231,11 +228,7 @@ Result<NpyWriter<T>> NpyWriter<T>::Create(const std::string& path, std::span<con
     return InvalidInput(
         fmt::format("{}: an array of shape ({}) is too large for a file", path, fmt::join(shape, ", ")));
   }
-  NpyWriter writer;
-  writer.path_ = path;
-  writer.n_missing_ = static_cast<int64_t>(*n);
-  writer.file_.reset(std::fopen(path.c_str(), "wbe"));
-  if (!writer.file_) return tl::unexpected<Error>(CannotWrite(path, errno));
+  LH_ASSIGN(OutputFile file, OutputFile::Create(path));
   std::string dictionary = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
                                        kDescr<T>, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   // Elements begin at a multiple of 64 bytes, after a line's end.
@@ -245,28 +238,22 @@ Result<NpyWriter<T>> NpyWriter<T>::Create(const std::string& path, std::span<con
   header +=
       {'\1', '\0', static_cast<char>(dictionary.size() % 256), static_cast<char>(dictionary.size() / 256)};
   header += dictionary;
-  if (std::fwrite(header.data(), 1, header.size(), writer.file_.get()) != header.size()) {
-    return tl::unexpected<Error>(CannotWrite(path, errno));
-  }
-  return writer;
+  LH_TRY(file.Write(std::as_bytes(std::span(header))));
+  return NpyWriter(std::move(file), static_cast<int64_t>(*n));
 }
 
 template <typename T>
 Status NpyWriter<T>::Append(std::span<const T> values) {
-  LH_CHECK(file_ && static_cast<int64_t>(values.size()) <= n_missing_);
-  if (values.empty()) return {};  // fwrite takes no null pointer, not even of nothing
-  if (std::fwrite(values.data(), sizeof(T), values.size(), file_.get()) != values.size()) {
-    return tl::unexpected<Error>(CannotWrite(path_, errno));
-  }
+  LH_CHECK(static_cast<int64_t>(values.size()) <= n_missing_);
+  LH_TRY(file_.Write(std::as_bytes(values)));
   n_missing_ -= static_cast<int64_t>(values.size());
   return {};
 }
 
 template <typename T>
 Status NpyWriter<T>::Close() {
-  LH_CHECK(file_ && n_missing_ == 0);
-  if (std::fclose(file_.release()) != 0) return tl::unexpected<Error>(CannotWrite(path_, errno));
-  return {};
+  LH_CHECK(n_missing_ == 0);
+  return file_.Commit();
 }
 
 template class NpyWriter<float>;

@@ -4,15 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/result.h"
+#include "formats/output_file.h"
 
 namespace longheads {
 
@@ -36,7 +36,8 @@ Result<NpyArray> ParseNpy(std::span<const std::byte> bytes, std::string_view nam
 Result<NpyArray> ReadNpy(const std::string& path);
 
 // Writes one array piece by piece, so that a large one need not lie in memory. T: float, int32_t, int64_t or
-// uint32_t. A file that was not closed well is shorter than its header says: readers refuse it.
+// uint32_t. The file is there once Close says so: until then, and for ever where something fails, `path`
+// names what it named before.
 template <typename T>
 class NpyWriter {
  public:
@@ -46,17 +47,14 @@ class NpyWriter {
   // The next elements in row-major order. kIo where the system refuses them (a full disk).
   Status Append(std::span<const T> values);
 
-  // To be called once every element is there: reports what the system had accepted and could not write.
+  // To be called once every element is there.
   Status Close();
 
  private:
-  struct CloseFile {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
+  NpyWriter(OutputFile file, int64_t n_missing) : file_(std::move(file)), n_missing_(n_missing) {}
 
-  std::string path_;
-  std::unique_ptr<std::FILE, CloseFile> file_;
-  int64_t n_missing_ = 0;
+  OutputFile file_;
+  int64_t n_missing_;
 };
 
 // A whole array at once; values.size() is the product of the shape.

@@ -160,6 +160,16 @@ TEST_F(NpyTest, ReportsWhatTheSystemRefusesToWrite) {
   EXPECT_NE(small.error().message.find("No space left"), std::string::npos) << small.error().message;
 }
 
+TEST_F(NpyTest, AnArrayThatIsNotClosedLeavesTheOldFile) {
+  const std::vector<float> values = {1, 2, 3};
+  ASSERT_TRUE(WriteNpy<float>(Path("a"), std::vector<int64_t>{3}, values));
+  {
+    auto writer = NpyWriter<float>::Create(Path("a"), std::vector<int64_t>{4});
+    ASSERT_TRUE(writer && writer->Append(values));
+  }
+  EXPECT_EQ(*ReadNpy(Path("a"))->As<float>(), values);
+}
+
 TEST_F(NpyTest, RefusesShapesThatDoNotFit) {
   const std::vector<int64_t> shape = {int64_t{1} << 32, int64_t{1} << 32};
   EXPECT_EQ(NpyWriter<float>::Create(Path("a"), shape).error().kind, ErrorKind::kInvalidInput);

@@ -117,10 +117,9 @@ Result<std::unique_ptr<const Tokenizer>> BpeTokenizer::Create(Vocabulary vocabul
   for (size_t i = 0; i < v.tokens.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     const TokenType type = tokenizer->Type(id);
-    if (type == TokenType::kUserDefined) tokenizer->user_defined_.Add(v.tokens[i], id);
-    if (type == TokenType::kUserDefined || type == TokenType::kControl || type == TokenType::kUnknown) {
-      tokenizer->user_defined_and_control_.Add(v.tokens[i], id);
-    }
+    if (type == TokenType::kUserDefined) tokenizer->specials_.AddUserDefined(v.tokens[i], id);
+    if (type == TokenType::kControl || type == TokenType::kUnknown)
+      tokenizer->specials_.AddControl(v.tokens[i], id);
     if (tokenizer->pre_tokenizer_.ignores_merges() && type == TokenType::kNormal) {
       const std::optional<std::string> bytes = BytesOfAlphabet(v.tokens[i]);
       if (bytes) tokenizer->whole_words_.emplace(*bytes, id);
@@ -170,15 +169,18 @@ const BpeTokenizer::Merge* BpeTokenizer::FindMerge(TokenId left, TokenId right) 
   return merge == merges_.end() ? nullptr : &merge->second;
 }
 
-void BpeTokenizer::EncodeWord(std::string_view word, std::vector<TokenId>& ids) const {
+Status BpeTokenizer::EncodeWord(std::string_view word, const CancelToken* cancel,
+                                std::vector<TokenId>& ids) const {
+  cancel = WithinWord(word, cancel);
   std::vector<Symbol> symbols;
   symbols.reserve(word.size());
   for (const char byte : word) {
+    if (Cancelled(cancel)) return Stopped();
     const TokenId id = byte_tokens_[static_cast<uint8_t>(byte)];
     const auto index = static_cast<int32_t>(symbols.size());
     if (id != kNoToken) symbols.push_back({id, index - 1, index + 1});
   }
-  if (symbols.empty()) return;
+  if (symbols.empty()) return {};
   symbols.back().next = -1;
 
   std::priority_queue<Candidate, std::vector<Candidate>, LaterMerge> queue;
@@ -188,9 +190,13 @@ void BpeTokenizer::EncodeWord(std::string_view word, std::vector<TokenId>& ids) 
     const TokenId right_id = symbols[symbols[left].next].id;
     if (const Merge* merge = FindMerge(left_id, right_id)) queue.push({merge->rank, left, left_id, right_id});
   };
-  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) consider(i);
+  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) {
+    if (Cancelled(cancel)) return Stopped();
+    consider(i);
+  }
 
   while (!queue.empty()) {
+    if (Cancelled(cancel)) return Stopped();
     const Candidate best = queue.top();
     queue.pop();
     Symbol& left = symbols[best.left];
@@ -205,43 +211,44 @@ void BpeTokenizer::EncodeWord(std::string_view word, std::vector<TokenId>& ids) 
     consider(best.left);
   }
   for (int32_t i = 0; i >= 0; i = symbols[i].next) ids.push_back(symbols[i].id);
+  return {};
 }
 
-Status BpeTokenizer::EncodeText(std::string_view text, WordCache& cache, std::vector<TokenId>& ids) const {
-  std::vector<std::string_view> words;
-  LH_TRY(pre_tokenizer_.Split(text, words));
-  for (const std::string_view word : words) {
+Status BpeTokenizer::EncodeText(std::string_view text, const CancelToken* cancel, WordCache& cache,
+                                std::vector<TokenId>& ids) const {
+  return pre_tokenizer_.Split(text, cancel, [&](std::string_view word) -> Status {
     if (word.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
       return Unsupported(
           fmt::format("one word of the text has {} bytes; words above 2 GiB cannot be encoded", word.size()));
     }
-    if (cache.Take(word, ids)) continue;
+    if (cache.Take(word, ids)) return {};
     const size_t begin = ids.size();
     const auto whole = whole_words_.empty() ? whole_words_.end() : whole_words_.find(std::string(word));
     if (whole != whole_words_.end()) {
       ids.push_back(whole->second);
     } else {
-      EncodeWord(word, ids);
+      LH_TRY(EncodeWord(word, cancel, ids));
     }
     cache.Put(word, begin, ids.size() - begin);
-  }
-  return {};
+    return {};
+  });
 }
 
 Result<std::vector<TokenId>> BpeTokenizer::Encode(std::string_view text, EncodeOptions options) const {
   std::string repaired;
-  if (!IsWellFormedUtf8(text)) text = repaired = ReplaceIllFormedUtf8(text);
+  const Input input = Prepare(text, options, repaired);
+  text = input.text;
   std::vector<TokenId> ids;
   if (options.add_special && vocabulary_.add_bos) ids.push_back(vocabulary_.bos);
-  const TokenTrie& specials = options.parse_special ? user_defined_and_control_ : user_defined_;
   WordCache cache;
   for (size_t from = 0; from < text.size();) {
-    const TokenTrie::Match match = specials.Find(text, from);
-    LH_TRY(EncodeText(text.substr(from, match.begin - from), cache, ids));
+    const TokenTrie::Match match = specials_.Find(text, from, input.literal, options.cancel);
+    LH_TRY(EncodeText(text.substr(from, match.begin - from), options.cancel, cache, ids));
     if (match.id == kNoToken) break;
     ids.push_back(match.id);
     from = match.end;
   }
+  if (Cancelled(options.cancel)) return Stopped();  // what ended early is not the whole
   if (options.add_special && vocabulary_.add_eos) ids.push_back(vocabulary_.eos);
   return ids;
 }
@@ -261,11 +268,14 @@ std::string BpeTokenizer::TokenBytes(TokenId id, bool special) const {
   }
 }
 
-size_t BpeTokenizer::BytesWithoutToken(std::string_view text) const {
+Result<size_t> BpeTokenizer::BytesWithoutToken(std::string_view text, const CancelToken* cancel) const {
   std::string repaired;
   if (!IsWellFormedUtf8(text)) text = repaired = ReplaceIllFormedUtf8(text);
   size_t count = 0;
-  for (const char byte : text) count += byte_tokens_[static_cast<uint8_t>(byte)] == kNoToken;
+  for (const char byte : text) {
+    if (Cancelled(cancel)) return Stopped();
+    count += byte_tokens_[static_cast<uint8_t>(byte)] == kNoToken;
+  }
   return count;
 }
 

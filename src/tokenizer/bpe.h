@@ -23,7 +23,7 @@ class BpeTokenizer final : public Tokenizer {
 
   Result<std::vector<TokenId>> Encode(std::string_view text, EncodeOptions options) const override;
   std::string TokenBytes(TokenId id, bool special) const override;
-  size_t BytesWithoutToken(std::string_view text) const override;
+  Result<size_t> BytesWithoutToken(std::string_view text, const CancelToken* cancel) const override;
 
  private:
   struct Merge {
@@ -37,16 +37,16 @@ class BpeTokenizer final : public Tokenizer {
 
   BpeTokenizer(Vocabulary vocabulary, PreTokenizer pre_tokenizer);
   Status ReadMerges();
-  Status EncodeText(std::string_view text, WordCache& cache, std::vector<TokenId>& ids) const;
-  void EncodeWord(std::string_view word, std::vector<TokenId>& ids) const;
+  Status EncodeText(std::string_view text, const CancelToken* cancel, WordCache& cache,
+                    std::vector<TokenId>& ids) const;
+  Status EncodeWord(std::string_view word, const CancelToken* cancel, std::vector<TokenId>& ids) const;
   const Merge* FindMerge(TokenId left, TokenId right) const;
 
   PreTokenizer pre_tokenizer_;
   std::array<TokenId, 256> byte_tokens_;  // kNoToken: the vocabulary has no token for this byte
   std::unordered_map<uint64_t, Merge, PairHash> merges_;
   std::unordered_map<std::string, TokenId> whole_words_;  // only where merges are ignored
-  TokenTrie user_defined_;
-  TokenTrie user_defined_and_control_;
+  TokenTrie specials_;                                    // user-defined and control tokens
 };
 
 }  // namespace longheads

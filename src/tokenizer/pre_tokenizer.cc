@@ -66,6 +66,11 @@ constexpr Kind kKinds[] = {
 
 }  // namespace
 
+struct PreTokenizer::Scratch {
+  std::unique_ptr<pcre2_match_data, MatchDataDeleter> data{pcre2_match_data_create(1, nullptr)};
+  std::unique_ptr<pcre2_match_context, MatchContextDeleter> context{pcre2_match_context_create(nullptr)};
+};
+
 class PreTokenizer::Pattern {
  public:
   // The texts are our own, so one that does not compile is our own mistake.
@@ -74,22 +79,34 @@ class PreTokenizer::Pattern {
     PCRE2_SIZE error_offset = 0;
     Pattern pattern;
     pattern.code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text), PCRE2_ZERO_TERMINATED,
-                                      PCRE2_UTF | PCRE2_UCP, &error, &error_offset, nullptr));
+                                      PCRE2_UTF | PCRE2_UCP | PCRE2_USE_OFFSET_LIMIT, &error, &error_offset,
+                                      nullptr));
     LH_CHECK(pattern.code_ != nullptr);
     // Where there is no executable memory the interpreter does the same work, only slower.
     pcre2_jit_compile(pattern.code_.get(), PCRE2_JIT_COMPLETE);
     return pattern;
   }
 
-  // Appends to `pieces` what matches in `text` and what lies between the matches.
-  Status Split(std::string_view text, pcre2_match_data* data, pcre2_match_context* context,
-               std::vector<std::string_view>& pieces) const {
+  // Hands over what matches in `text` and what lies between the matches.
+  template <typename TakePiece>
+  Status Split(std::string_view text, const CancelToken* cancel, Scratch& scratch,
+               const TakePiece& take) const {
     size_t piece_start = 0;
     size_t offset = 0;
+    size_t last_start = 0;  // where a match may begin at the latest
     while (offset < text.size()) {
+      if (offset >= last_start) {
+        if (Cancelled(cancel)) return MakeError(ErrorKind::kCancelled, "stopped");
+        last_start = offset + kWindow;
+      }
+      pcre2_set_offset_limit(scratch.context.get(), last_start);  // `take` may have set its own
       const int rc = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), offset,
-                                 PCRE2_NO_UTF_CHECK, data, context);
-      if (rc == PCRE2_ERROR_NOMATCH) break;
+                                 PCRE2_NO_UTF_CHECK, scratch.data.get(), scratch.context.get());
+      if (rc == PCRE2_ERROR_NOMATCH) {
+        offset = last_start + 1;
+        while (offset < text.size() && (static_cast<uint8_t>(text[offset]) & 0xC0) == 0x80) ++offset;
+        continue;
+      }
       if (rc < 0) {
         return MakeError(
             rc == PCRE2_ERROR_NOMEMORY ? ErrorKind::kOutOfMemory : ErrorKind::kUnsupported,
@@ -97,17 +114,22 @@ class PreTokenizer::Pattern {
                         "{}; split the text into smaller parts",
                         offset, text.size(), Pcre2Message(rc)));
       }
-      const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data);
-      LH_CHECK(bounds[1] > bounds[0] && bounds[0] >= piece_start);
-      if (bounds[0] > piece_start) pieces.push_back(text.substr(piece_start, bounds[0] - piece_start));
-      pieces.push_back(text.substr(bounds[0], bounds[1] - bounds[0]));
-      piece_start = offset = bounds[1];
+      const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(scratch.data.get());
+      const size_t begin = bounds[0];
+      const size_t end = bounds[1];  // copies: `take` may match with the same scratch
+      LH_CHECK(end > begin && begin >= piece_start);
+      if (begin > piece_start) LH_TRY(take(text.substr(piece_start, begin - piece_start)));
+      LH_TRY(take(text.substr(begin, end - begin)));
+      piece_start = offset = end;
     }
-    if (piece_start < text.size()) pieces.push_back(text.substr(piece_start));
+    if (piece_start < text.size()) return take(text.substr(piece_start));
     return {};
   }
 
  private:
+  // An expression that matches nowhere is looked for this many bytes far before the next look at `cancel`.
+  static constexpr size_t kWindow = 1 << 18;
+
   std::unique_ptr<pcre2_code, CodeDeleter> code_;
 };
 
@@ -131,25 +153,24 @@ Result<PreTokenizer> PreTokenizer::Create(std::string_view name) {
       name));
 }
 
-Status PreTokenizer::Split(std::string_view text, std::vector<std::string_view>& words) const {
-  const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(pcre2_match_data_create(1, nullptr));
-  const std::unique_ptr<pcre2_match_context, MatchContextDeleter> context(
-      pcre2_match_context_create(nullptr));
-  if (data == nullptr || context == nullptr) {
+Status PreTokenizer::Split(std::string_view text, const CancelToken* cancel, const Take& take) const {
+  Scratch scratch;
+  if (scratch.data == nullptr || scratch.context == nullptr) {
     return MakeError(ErrorKind::kOutOfMemory, "no memory is left to split a text into words");
   }
   // A run of spaces may be walked back one by one: linear in the text, yet above PCRE2's fixed limit.
-  pcre2_set_match_limit(context.get(), UINT32_MAX);
+  pcre2_set_match_limit(scratch.context.get(), UINT32_MAX);
+  return SplitFrom(0, text, cancel, scratch, take);
+}
 
-  std::vector<std::string_view> pieces = {text};
-  std::vector<std::string_view> next;
-  for (const Pattern& pattern : patterns_) {
-    next.clear();
-    for (const std::string_view piece : pieces) LH_TRY(pattern.Split(piece, data.get(), context.get(), next));
-    pieces.swap(next);
-  }
-  words.insert(words.end(), pieces.begin(), pieces.end());
-  return {};
+// Each expression splits what the one before it left whole. Piece by piece, so that no list of words lies in
+// memory.
+Status PreTokenizer::SplitFrom(size_t pattern, std::string_view text, const CancelToken* cancel,
+                               Scratch& scratch, const Take& take) const {
+  if (pattern + 1 == patterns_.size()) return patterns_[pattern].Split(text, cancel, scratch, take);
+  return patterns_[pattern].Split(text, cancel, scratch, [&](std::string_view piece) {
+    return SplitFrom(pattern + 1, piece, cancel, scratch, take);
+  });
 }
 
 }  // namespace longheads

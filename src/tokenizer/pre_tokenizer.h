@@ -2,11 +2,13 @@
 // does: one or several regular expressions in turn, each keeping both what it matches and what lies between.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/result.h"
 
 namespace longheads {
@@ -20,16 +22,22 @@ class PreTokenizer {
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
   ~PreTokenizer();
 
-  // Appends the words of `text`, which must be well-formed UTF-8; together they are the text. Safe to call
-  // from several threads.
-  Status Split(std::string_view text, std::vector<std::string_view>& words) const;
+  // Hands over the words of `text`, which must be well-formed UTF-8, one by one: together they are the text.
+  // What `take` returns as an error ends it, and so does `cancel` (kCancelled). Safe to call from several
+  // threads.
+  using Take = std::function<Status(std::string_view word)>;
+  Status Split(std::string_view text, const CancelToken* cancel, const Take& take) const;
 
   // Whether a word that is a token as a whole is taken without looking at the merges (Llama 3).
   bool ignores_merges() const { return ignores_merges_; }
 
  private:
   class Pattern;
+  struct Scratch;
   PreTokenizer(std::vector<Pattern> patterns, bool ignores_merges);
+  Status SplitFrom(size_t pattern, std::string_view text, const CancelToken* cancel, Scratch& scratch,
+                   const Take& take) const;
+
   std::vector<Pattern> patterns_;
   bool ignores_merges_;
 };

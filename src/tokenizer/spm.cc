@@ -18,8 +18,10 @@ namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which stands for a space inside tokens
 
-void AppendReplacing(std::string_view text, std::string_view from, std::string_view to, std::string& out) {
-  while (true) {
+// Ends early where `cancel` is raised.
+void AppendReplacing(std::string_view text, std::string_view from, std::string_view to, std::string& out,
+                     const CancelToken* cancel = nullptr) {
+  while (!Cancelled(cancel)) {
     const size_t found = text.find(from);
     out.append(text.substr(0, found));
     if (found == std::string_view::npos) return;
@@ -93,7 +95,7 @@ Status SpmTokenizer::ReadTokens() {
     switch (Type(id)) {
       case TokenType::kControl:
       case TokenType::kUnknown:
-        control_.Add(text, id);
+        control_.AddControl(text, id);
         break;
       case TokenType::kByte: {
         const std::optional<uint8_t> byte = ByteOfToken(text);
@@ -109,7 +111,7 @@ Status SpmTokenizer::ReadTokens() {
         break;
       }
       case TokenType::kUserDefined:
-        user_defined_.Add(text, id);
+        user_defined_.AddUserDefined(text, id);
         pieces_.emplace(text, id);
         break;
       case TokenType::kNormal: {
@@ -131,14 +133,6 @@ Status SpmTokenizer::ReadTokens() {
   return {};
 }
 
-std::string SpmTokenizer::Normalise(std::string_view text) const {
-  std::string normalised;
-  normalised.reserve(text.size() + text.size() / 2);
-  if (vocabulary_.add_space_prefix) normalised.append(kSpace);
-  AppendReplacing(text, " ", kSpace, normalised);
-  return normalised;
-}
-
 bool SpmTokenizer::HasByteTokens(std::string_view character) const {
   for (const char byte : character) {
     if (byte_tokens_[static_cast<uint8_t>(byte)] == kNoToken) return false;
@@ -146,9 +140,12 @@ bool SpmTokenizer::HasByteTokens(std::string_view character) const {
   return true;
 }
 
-Status SpmTokenizer::MergePieces(std::string_view text, std::vector<TokenId>& ids) const {
+Status SpmTokenizer::MergePieces(std::string_view text, const CancelToken* cancel,
+                                 std::vector<TokenId>& ids) const {
+  cancel = WithinWord(text, cancel);
   std::vector<Symbol> symbols;
   for (size_t begin = 0; begin < text.size();) {
+    if (Cancelled(cancel)) return Stopped();
     if (symbols.size() >= static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
       return Unsupported(
           "a part of the text without a space has more than 2^31 characters, which SPM cannot encode");
@@ -169,9 +166,13 @@ Status SpmTokenizer::MergePieces(std::string_view text, std::vector<TokenId>& id
     const auto piece = pieces_.find(text.substr(symbols[left].begin, size));
     if (piece != pieces_.end()) queue.push({vocabulary_.scores[piece->second], left, right, size});
   };
-  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) consider(i, i + 1);
+  for (int32_t i = 0; i + 1 < static_cast<int32_t>(symbols.size()); ++i) {
+    if (Cancelled(cancel)) return Stopped();
+    consider(i, i + 1);
+  }
 
   while (!queue.empty()) {
+    if (Cancelled(cancel)) return Stopped();
     const Candidate best = queue.top();
     queue.pop();
     Symbol& left = symbols[best.left];
@@ -187,6 +188,7 @@ Status SpmTokenizer::MergePieces(std::string_view text, std::vector<TokenId>& id
 
   bool after_unknown = false;  // a run of unknown characters is one unknown token
   for (int32_t i = 0; i >= 0; i = symbols[i].next) {
+    if (Cancelled(cancel)) return Stopped();
     const std::string_view symbol = text.substr(symbols[i].begin, symbols[i].size);
     const auto piece = pieces_.find(symbol);
     const bool is_unknown = piece == pieces_.end() && !HasByteTokens(symbol);
@@ -204,25 +206,30 @@ Status SpmTokenizer::MergePieces(std::string_view text, std::vector<TokenId>& id
 
 // A text without user-defined tokens. Where no piece reaches over the start of a word, neither does a merge:
 // the words are encoded one by one, in memory that does not grow with the text.
-Status SpmTokenizer::EncodePieces(std::string_view text, std::vector<TokenId>& ids) const {
+Status SpmTokenizer::EncodePieces(std::string_view text, const CancelToken* cancel,
+                                  std::vector<TokenId>& ids) const {
   size_t begin = 0;
   while (pieces_end_before_space_) {
+    if (Cancelled(cancel)) return Stopped();
     const size_t end = text.find(kSpace, begin + SpacesAtStart(text.substr(begin)));
     if (end == std::string_view::npos) break;
-    LH_TRY(MergePieces(text.substr(begin, end - begin), ids));
+    LH_TRY(MergePieces(text.substr(begin, end - begin), cancel, ids));
     begin = end;
   }
-  return MergePieces(text.substr(begin), ids);
+  return MergePieces(text.substr(begin), cancel, ids);
 }
 
-// A text between control tokens: each begins anew with the space prefix, as in Hugging Face's Llama
-// tokenizer.
-Status SpmTokenizer::EncodeSegment(std::string_view text, std::vector<TokenId>& ids) const {
+// A text between control tokens: each begins anew with the space prefix.
+Status SpmTokenizer::EncodeSegment(std::string_view text, const CancelToken* cancel,
+                                   std::vector<TokenId>& ids) const {
   if (text.empty()) return {};
-  const std::string normalised = Normalise(text);
+  std::string normalised;
+  normalised.reserve(text.size() + text.size() / 2);
+  if (vocabulary_.add_space_prefix) normalised.append(kSpace);
+  AppendReplacing(text, " ", kSpace, normalised, cancel);
   for (size_t from = 0; from < normalised.size();) {
-    const TokenTrie::Match match = user_defined_.Find(normalised, from);
-    LH_TRY(EncodePieces(std::string_view(normalised).substr(from, match.begin - from), ids));
+    const TokenTrie::Match match = user_defined_.Find(normalised, from, /*literal=*/{}, cancel);
+    LH_TRY(EncodePieces(std::string_view(normalised).substr(from, match.begin - from), cancel, ids));
     if (match.id == kNoToken) break;
     ids.push_back(match.id);
     from = match.end;
@@ -232,16 +239,18 @@ Status SpmTokenizer::EncodeSegment(std::string_view text, std::vector<TokenId>& 
 
 Result<std::vector<TokenId>> SpmTokenizer::Encode(std::string_view text, EncodeOptions options) const {
   std::string repaired;
-  if (!IsWellFormedUtf8(text)) text = repaired = ReplaceIllFormedUtf8(text);
+  const Input input = Prepare(text, options, repaired);
+  text = input.text;
   std::vector<TokenId> ids;
   if (options.add_special && vocabulary_.add_bos) ids.push_back(vocabulary_.bos);
   for (size_t from = 0; from < text.size();) {
-    const TokenTrie::Match match = options.parse_special ? control_.Find(text, from) : TokenTrie::Match{};
-    LH_TRY(EncodeSegment(text.substr(from, match.begin - from), ids));
+    const TokenTrie::Match match = control_.Find(text, from, input.literal, options.cancel);
+    LH_TRY(EncodeSegment(text.substr(from, match.begin - from), options.cancel, ids));
     if (match.id == kNoToken) break;
     ids.push_back(match.id);
     from = match.end;
   }
+  if (Cancelled(options.cancel)) return Stopped();  // what ended early is not the whole
   if (options.add_special && vocabulary_.add_eos) ids.push_back(vocabulary_.eos);
   return ids;
 }
@@ -263,11 +272,12 @@ std::string SpmTokenizer::TokenBytes(TokenId id, bool special) const {
   }
 }
 
-size_t SpmTokenizer::BytesWithoutToken(std::string_view text) const {
+Result<size_t> SpmTokenizer::BytesWithoutToken(std::string_view text, const CancelToken* cancel) const {
   std::string repaired;
   if (!IsWellFormedUtf8(text)) text = repaired = ReplaceIllFormedUtf8(text);
   size_t count = 0;
   while (!text.empty()) {
+    if (Cancelled(cancel)) return Stopped();
     const std::string_view character = text.substr(0, NextUtf8(text).bytes);
     const std::string_view piece = character == " " ? kSpace : character;
     if (!pieces_.contains(piece) && !HasByteTokens(piece)) count += character.size();

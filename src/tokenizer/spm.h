@@ -21,15 +21,14 @@ class SpmTokenizer final : public Tokenizer {
 
   Result<std::vector<TokenId>> Encode(std::string_view text, EncodeOptions options) const override;
   std::string TokenBytes(TokenId id, bool special) const override;
-  size_t BytesWithoutToken(std::string_view text) const override;
+  Result<size_t> BytesWithoutToken(std::string_view text, const CancelToken* cancel) const override;
 
  private:
   explicit SpmTokenizer(Vocabulary vocabulary);
   Status ReadTokens();
-  std::string Normalise(std::string_view text) const;
-  Status EncodeSegment(std::string_view text, std::vector<TokenId>& ids) const;
-  Status EncodePieces(std::string_view text, std::vector<TokenId>& ids) const;
-  Status MergePieces(std::string_view text, std::vector<TokenId>& ids) const;
+  Status EncodeSegment(std::string_view text, const CancelToken* cancel, std::vector<TokenId>& ids) const;
+  Status EncodePieces(std::string_view text, const CancelToken* cancel, std::vector<TokenId>& ids) const;
+  Status MergePieces(std::string_view text, const CancelToken* cancel, std::vector<TokenId>& ids) const;
   bool HasByteTokens(std::string_view character) const;
 
   std::unordered_map<std::string_view, TokenId>

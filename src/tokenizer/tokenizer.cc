@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/check.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/spm.h"
 #include "tokenizer/utf8.h"
@@ -61,6 +62,20 @@ Result<std::unique_ptr<const Tokenizer>> Tokenizer::Create(Vocabulary vocabulary
 
 TokenType Tokenizer::Type(TokenId id) const {
   return vocabulary_.types.empty() ? TokenType::kNormal : vocabulary_.types[id];
+}
+
+Tokenizer::Input Tokenizer::Prepare(std::string_view text, const EncodeOptions& options,
+                                    std::string& repaired) {
+  ByteRange literal = options.parse_special ? options.literal : ByteRange{0, text.size()};
+  LH_CHECK(literal.begin <= literal.end && literal.end <= text.size());
+  if (IsWellFormedUtf8(text)) return {text, literal};
+  const size_t length = literal.end - literal.begin;
+  repaired = ReplaceIllFormedUtf8(text.substr(0, literal.begin));
+  const size_t begin = repaired.size();
+  repaired += ReplaceIllFormedUtf8(text.substr(literal.begin, length));
+  const size_t end = repaired.size();
+  repaired += ReplaceIllFormedUtf8(text.substr(literal.end));
+  return {repaired, {begin, end}};
 }
 
 bool Tokenizer::IsEndOfGeneration(TokenId id) const {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/result.h"
 
 namespace longheads {
@@ -39,12 +40,23 @@ struct Vocabulary {
   bool add_bos = false, add_eos = false, add_space_prefix = true;  // the last: SPM only
 };
 
+// Bytes [begin, end) of a text.
+struct ByteRange {
+  size_t begin = 0, end = 0;
+};
+
 struct EncodeOptions {
   // Text like "<|im_start|>" becomes the control token instead of plain characters. User-defined tokens are
-  // found in any case. In SPM what follows a control token begins with a space anew, as in Hugging Face's
-  // Llama tokenizer.
+  // found in any case. In SPM what follows a control token begins with a space anew, as sentencepiece,
+  // llama.cpp and Hugging Face's Llama tokenizer have it. (Where a checkpoint's tokenizer_config.json says
+  // "legacy": false, Hugging Face puts a space at the start of the text alone; a GGUF file does not say which
+  // it was made from.)
   bool parse_special = false;
-  bool add_special = false;  // BOS and EOS at the ends as the vocabulary asks for them
+  // Where control tokens stay text even so: somebody's words inside a template. What encloses a range does
+  // not tell in any other way, so the ids are those of one text.
+  ByteRange literal = {};
+  bool add_special = false;             // BOS and EOS at the ends as the vocabulary asks for them
+  const CancelToken* cancel = nullptr;  // gives ErrorKind::kCancelled soon after it is raised
 };
 
 class Tokenizer {
@@ -70,7 +82,8 @@ class Tokenizer {
   // How many bytes of `text` no token stands for. Encode leaves them out (BPE, as Hugging Face does) or makes
   // them the unknown token (SPM), so a caller that must not lose text asks first. Small vocabularies lack a
   // few bytes: SmolLM2's has none for six control characters and for planes 4 to 11, all unassigned.
-  virtual size_t BytesWithoutToken(std::string_view text) const = 0;
+  virtual Result<size_t> BytesWithoutToken(std::string_view text,
+                                           const CancelToken* cancel = nullptr) const = 0;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   bool IsEndOfGeneration(TokenId id) const;
@@ -78,6 +91,18 @@ class Tokenizer {
  protected:
   explicit Tokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
   TokenType Type(TokenId id) const;  // of an id inside the vocabulary
+  static tl::unexpected<Error> Stopped() { return MakeError(ErrorKind::kCancelled, "stopped"); }
+  // What Encode works on: the text with ill-formed UTF-8 replaced (then it lies in `repaired`), and where in
+  // it control tokens stay text.
+  struct Input {
+    std::string_view text;
+    ByteRange literal;
+  };
+  static Input Prepare(std::string_view text, const EncodeOptions& options, std::string& repaired);
+  // What to look at while one word is encoded: only a very long one takes a time in which to be stopped.
+  static const CancelToken* WithinWord(std::string_view word, const CancelToken* cancel) {
+    return word.size() < 4096 ? nullptr : cancel;
+  }
   Vocabulary vocabulary_;
 };
 

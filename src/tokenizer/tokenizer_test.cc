@@ -90,8 +90,8 @@ TEST(Bpe, TheLowestRankMergesFirstWhereverItIs) {
 TEST(Bpe, BytesWithoutATokenAreLeftOutAndReported) {
   const auto tokenizer = Make(TinyBpe());
   EXPECT_EQ(Encode(*tokenizer, "a\u00E9b"), Ids({3})) << "as in `tokenizers`, the neighbours meet";
-  EXPECT_EQ(tokenizer->BytesWithoutToken("a\u00E9b"), 2u);
-  EXPECT_EQ(tokenizer->BytesWithoutToken("abc"), 0u);
+  EXPECT_EQ(*tokenizer->BytesWithoutToken("a\u00E9b"), 2u);
+  EXPECT_EQ(*tokenizer->BytesWithoutToken("abc"), 0u);
 }
 
 TEST(Bpe, TheLongestSpecialTokenWinsAndControlTokensOnlyWhenParsed) {
@@ -107,6 +107,29 @@ TEST(Bpe, TheLongestSpecialTokenWinsAndControlTokensOnlyWhenParsed) {
     EXPECT_NE(token, id("<|im_start|>"));
     EXPECT_NE(token, id("<|im"));
   }
+}
+
+TEST(Tokenizer, NoControlTokenSharesAByteWithALiteralRange) {
+  const auto bpe = MakeBpe("smollm");
+  const auto& tokens = bpe->vocabulary().tokens;
+  const auto id = [&](std::string_view text) {
+    return static_cast<TokenId>(std::find(tokens.begin(), tokens.end(), text) - tokens.begin());
+  };
+  const std::string text = "<|im_start|>><|im_end|>::<|im_end|>";
+  const auto encode = [&](size_t begin, size_t end) {
+    return Encode(*bpe, text, {.parse_special = true, .literal = {begin, end}});
+  };
+  const Ids none = {id("<|im_start|>>"), id("<|im_end|>"), id("::"), id("<|im_end|>")};
+  EXPECT_EQ(encode(0, 0), none);
+  EXPECT_EQ(encode(13, 13), none) << "an empty range holds nothing";
+  Ids plain = Encode(*bpe, ">");
+  plain.insert(plain.begin(), id("<|im_start|>"));
+  plain.insert(plain.end(), none.begin() + 1, none.end());
+  EXPECT_EQ(encode(12, 13), plain) << "the shorter token ends before the range";
+  EXPECT_EQ(encode(0, text.size()), Encode(*bpe, text)) << "user-defined tokens are found in any case";
+  Ids end = Encode(*bpe, text.substr(0, text.size() - 10));
+  end.push_back(id("<|im_end|>"));
+  EXPECT_EQ(encode(0, text.size() - 10), end);
 }
 
 TEST(Bpe, AMissingPreTokenizerIsTheDefaultOneAndAnUnknownOneIsRefusedByName) {
@@ -125,7 +148,7 @@ TEST(Spm, TheHighestScoreMergesFirstAndUnknownCharactersInARunAreOneToken) {
   EXPECT_EQ(Encode(*tokenizer, "ab"), Ids({3, 6}));
   EXPECT_EQ(Encode(*tokenizer, "a b"), Ids({7, 3, 5}));
   EXPECT_EQ(Encode(*tokenizer, "\u4E2D\u6587b"), Ids({3, 0, 5}));
-  EXPECT_EQ(tokenizer->BytesWithoutToken("\u4E2D\u6587b"), 6u);
+  EXPECT_EQ(*tokenizer->BytesWithoutToken("\u4E2D\u6587b"), 6u);
   EXPECT_EQ(Encode(*tokenizer, ""), Ids());
 }
 
@@ -217,7 +240,7 @@ TEST(Tokenizer, TheRoundTripOfAnyTextIsTheIdentity) {
   for (int i = 0; i < 2000; ++i) {
     const std::string text = RandomText(random);
     for (const auto& tokenizer : all) {
-      ASSERT_EQ(tokenizer->BytesWithoutToken(text), 0u);
+      ASSERT_EQ(*tokenizer->BytesWithoutToken(text), 0u);
       ASSERT_EQ(tokenizer->Decode(Encode(*tokenizer, text), /*special=*/false), text);
     }
   }
@@ -292,6 +315,37 @@ TEST(Tokenizer, LongTextsTakeTimeInProportion) {
     }
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(4));
+}
+
+// Texts so large that each is still being encoded when the token is raised: many words; one word alone;
+// nothing that the first expression of a pre-tokenizer looks for; what begins like a special token; what must
+// be repaired first.
+TEST(Tokenizer, EncodingStopsWhereItIsWhenItIsCancelled) {
+  std::vector<std::string> texts;
+  for (const char* const part :
+       {"the quick brown fox 12 ", "abcd", "\u4E2D\u6587", "<|im_start|", "\xFF \x80"}) {
+    std::string& text = texts.emplace_back();
+    while (text.size() < std::size_t{1} << 25) text += part;
+  }
+  for (const auto& tokenizer : MakeAll()) {
+    for (const std::string& text : texts) {
+      CancelToken cancel;
+      std::thread canceller([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        cancel.Cancel();
+      });
+      const auto ids = tokenizer->Encode(text, {.parse_special = true, .cancel = &cancel});
+      canceller.join();
+      ASSERT_FALSE(ids.has_value()) << text.substr(0, 20);
+      EXPECT_EQ(ids.error().kind, ErrorKind::kCancelled);
+    }
+    CancelToken raised;
+    raised.Cancel();
+    for (const char* const text : {"", "a", "a b", "<|im_start|>", "<s>"}) {
+      EXPECT_FALSE(tokenizer->Encode(text, {.parse_special = true, .cancel = &raised}).has_value());
+    }
+    EXPECT_EQ(tokenizer->BytesWithoutToken("a", &raised).error().kind, ErrorKind::kCancelled);
+  }
 }
 
 TEST(Tokenizer, ThreadsShareOneTokenizer) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 namespace longheads {
 
@@ -33,25 +34,43 @@ Utf8Step NextUtf8(std::string_view text) {
   return {Utf8Step::Kind::kCharacter, length};
 }
 
-bool IsWellFormedUtf8(std::string_view text) {
-  while (!text.empty()) {
-    const Utf8Step step = NextUtf8(text);
-    if (step.kind != Utf8Step::Kind::kCharacter) return false;
-    text.remove_prefix(step.bytes);
+namespace {
+
+// How many bytes at the start of `text` are whole characters. Most texts are mostly ASCII: eight bytes at a
+// time.
+size_t WellFormedBytes(std::string_view text) {
+  constexpr uint64_t kHighBits = 0x8080808080808080;
+  size_t at = 0;
+  while (at < text.size()) {
+    uint64_t eight = 0;
+    while (at + sizeof(eight) <= text.size()) {
+      std::memcpy(&eight, text.data() + at, sizeof(eight));
+      if ((eight & kHighBits) != 0) break;
+      at += sizeof(eight);
+    }
+    if (at == text.size()) break;
+    const Utf8Step step = NextUtf8(text.substr(at));
+    if (step.kind != Utf8Step::Kind::kCharacter) break;
+    at += step.bytes;
   }
-  return true;
+  return at;
 }
+
+}  // namespace
+
+bool IsWellFormedUtf8(std::string_view text) { return WellFormedBytes(text) == text.size(); }
 
 std::string ReplaceIllFormedUtf8(std::string_view text) {
   std::string repaired;
   repaired.reserve(text.size());
-  while (!text.empty()) {
-    const Utf8Step step = NextUtf8(text);
-    repaired.append(step.kind == Utf8Step::Kind::kCharacter ? text.substr(0, step.bytes)
-                                                            : kReplacementCharacter);
-    text.remove_prefix(step.bytes);
+  for (;;) {
+    const size_t well_formed = WellFormedBytes(text);
+    repaired.append(text.substr(0, well_formed));
+    text.remove_prefix(well_formed);
+    if (text.empty()) return repaired;
+    repaired.append(kReplacementCharacter);
+    text.remove_prefix(NextUtf8(text).bytes);
   }
-  return repaired;
 }
 
 size_t CompleteUtf8Bytes(std::string_view text) {

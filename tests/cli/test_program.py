@@ -7,6 +7,7 @@ import array
 import json
 import os
 import pathlib
+import resource
 import signal
 import struct
 import subprocess
@@ -193,6 +194,49 @@ class Logits(unittest.TestCase):
             self.assertLess(max(abs(a - b) for a, b in zip(rows[0], other)), 3e-5)
 
 
+    def test_an_older_file_stays_until_the_new_one_is_whole(self):
+        folder = SCRATCH / "logits"
+        folder.mkdir()
+        out = folder / "old.npy"
+        ids = SCRATCH / "many.npy"
+        write_ids(ids, [1, 2, 3, 4] * 5000)
+        command = [PROGRAM, "logits", "-m", MODELS / "plain.gguf", "--tokens", ids, "--out", out, "--attn", "full",
+                   "--backend", "ref"]
+        command = [str(argument) for argument in command]
+        out.write_text("old")
+        # A disk that fills up.
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        full = subprocess.run(command, capture_output=True, timeout=120, preexec_fn=limit)
+        self.assertEqual(full.returncode, 2, full.stderr)
+        self.assertIn(b"old.npy", full.stderr)
+        self.assertEqual([file.name for file in folder.iterdir()], ["old.npy"])
+        self.assertEqual(out.read_text(), "old")
+        # Ctrl-C, once it writes.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while process.poll() is None and not any(file.stat().st_size > 1 << 16 for file in folder.iterdir()):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        error = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 130, error)
+        self.assertEqual([file.name for file in folder.iterdir()], ["old.npy"])
+        self.assertEqual(out.read_text(), "old")
+
+    def test_what_it_is_made_from_is_not_written_over(self):
+        ids = SCRATCH / "precious.npy"
+        write_ids(ids, [1, 2, 3])
+        model = SCRATCH / "precious.gguf"
+        model.write_bytes((MODELS / "plain.gguf").read_bytes())
+        link = SCRATCH / "link.npy"
+        link.symlink_to(ids)
+        os.link(model, SCRATCH / "hard.npy")
+        before = ids.read_bytes(), model.read_bytes()
+        for out in (ids, model, link, SCRATCH / "." / "precious.npy", SCRATCH / "hard.npy"):
+            result = run("logits", "-m", model, "--tokens", ids, "--out", out)
+            self.assertEqual(result.returncode, 2, (out, result.stderr))
+            self.assertIn(b"itself", result.stderr)
+        self.assertEqual((ids.read_bytes(), model.read_bytes()), before)
+
+
 class BadInput(unittest.TestCase):
     def refused(self, *arguments, says=(), **keywords):
         result = run(*arguments, **keywords)
@@ -344,25 +388,50 @@ class Help(unittest.TestCase):
                                                         "--rope-scale", 2).stdout)
 
 
+def handles_ctrl_c(pid):
+    """Whether a process has a handler for SIGINT: before it has, Ctrl-C ends it at once."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1)
+    return False
+
+
 class Interrupt(unittest.TestCase):
-    def test_ctrl_c_stops_within_a_second_with_130(self):
-        # Two seconds into a text that takes far longer: reading. Then while writing an endless answer.
+    def interrupted(self, *arguments, after):
+        """Gives what `longheads run` printed (stdout, stderr) when it was stopped `after` seconds into its work."""
+        process = subprocess.Popen([PROGRAM, "run", "-m", str(MODELS / "plain.gguf"), "--no-chat",
+                                    *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while process.poll() is None and not handles_ctrl_c(process.pid):
+            time.sleep(0.01)
+        time.sleep(after)
+        self.assertIsNone(process.poll(), "it ended before it could be interrupted")
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, error)
+        # A second on a free machine; others may be using this one.
+        self.assertLess(time.monotonic() - start, 10)
+        return output, error
+
+    def test_while_a_long_text_becomes_tokens(self):
+        # Half a million different words, over and over: many seconds before there is a token to read.
+        text = SCRATCH / "words.txt"
+        words = " ".join(f"w{7919 * i % 1000003}" for i in range(500000))
+        with open(text, "w") as file:
+            for _ in range(30):
+                file.write(words)
+        output, error = self.interrupted("-f", text, after=0.5)
+        self.assertEqual(output, b"")
+        self.assertNotIn(b"tokens", error, "it was past the tokens already")
+
+    def test_while_reading(self):
         text = SCRATCH / "long.txt"
         text.write_text("word " * 40000)
-        for arguments in (["-f", text, "--backend", "ref", "--attn", "full"],
-                          ["-p", "Hello", "-n", 10000000]):
-            process = subprocess.Popen([PROGRAM, "run", "-m", str(MODELS / "plain.gguf"), "--no-chat",
-                                        *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            time.sleep(2)
-            self.assertIsNone(process.poll(), "it ended before it could be interrupted")
-            start = time.monotonic()
-            process.send_signal(signal.SIGINT)
-            output, error = process.communicate(timeout=60)
-            self.assertEqual(process.returncode, 130, error)
-            # A second on a free machine; others may be using this one.
-            self.assertLess(time.monotonic() - start, 10)
-            if "-n" in arguments:
-                self.assertGreater(len(output), 0, "what was written so far is shown")
+        self.interrupted("-f", text, "--backend", "ref", "--attn", "full", after=2)
+
+    def test_while_answering_prints_what_there_is(self):
+        output, _ = self.interrupted("-p", "Hello", "-n", 10000000, after=2)
+        self.assertGreater(len(output), 0)
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def bpe():
     write_lines("bpe.jsonl", rows)
 
 
-def hugging_face_llama(pieces, scores, types):
+def hugging_face_llama(pieces, scores, types, parse_special):
     """The tokenizer that transformers makes of a Llama vocabulary: merges in the order of their piece's score."""
     vocab = {p: i for i, p in enumerate(pieces)}
     merges = []
@@ -178,6 +178,9 @@ def hugging_face_llama(pieces, scores, types):
     merges = [(a, b) for *_, a, b in sorted(merges)]
     tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    if parse_special:  # what lies between them is normalised part by part, so that each begins with a space
+        tokenizer.add_special_tokens([AddedToken(p, normalized=False, special=True)
+                                      for p, t in zip(pieces, types) if t in (UNKNOWN, CONTROL)])
     return tokenizer
 
 
@@ -212,13 +215,14 @@ def spm():
         parts = [p for p in split.split(text) if p]
         return [i for p in parts for i in ([model.piece_to_id(p)] if p in controls else model.encode(p))]
 
-    llama = hugging_face_llama(pieces, scores, types)
+    llama = [hugging_face_llama(pieces, scores, types, special) for special in (False, True)]
     rows, n_compared, n_different = [], 0, 0
     for head, text in cases(3, 350, ["<s>", "</s>", *control, *user_defined]):
         ids, special_ids = encode(text, False), encode(text, True)
         if not any(u in text for u in user_defined):  # Hugging Face keeps user-defined tokens elsewhere
-            n_compared += 1
-            n_different += llama.encode(text, add_special_tokens=False).ids != ids
+            for tokenizer, expected in zip(llama, (ids, special_ids)):
+                n_compared += 1
+                n_different += tokenizer.encode(text, add_special_tokens=False).ids != expected
         rows.append({**head, **answer(ids)})
         if special_ids != ids:
             rows.append({**head, "special": True, **answer(special_ids)})
