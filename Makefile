@@ -1,8 +1,9 @@
 # The front door. CMake does the building (see CMakePresets.json); each target here is complete on a fresh machine.
 
 JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
 
-.PHONY: help setup model build demo test oracle clean
+.PHONY: help setup model build demo test fuzz oracle clean
 .DEFAULT_GOAL := help
 
 help:
@@ -10,6 +11,7 @@ help:
 	@echo 'make test    run every test, also under the address and undefined-behaviour sanitizers'
 	@echo 'make build   leave the program at build/longheads'
 	@echo 'make model   fetch the default model into the cache folder'
+	@echo 'make fuzz    fuzz the parsers, FUZZ_SECONDS (60) each, and say what their seeds cover'
 	@echo 'make oracle  make the goldens of the tests again from their references (several GB of Python packages)'
 	@echo 'make clean   remove what was built; the cache folder stays'
 
@@ -35,6 +37,10 @@ test: setup model
 	@mkdir -p build-test
 	@echo 'subdirs("$(CURDIR)/build" "$(CURDIR)/build-asan")' > build-test/CTestTestfile.cmake
 	@ctest --test-dir build-test --parallel $(JOBS) --output-on-failure --no-tests=error --no-label-summary
+
+fuzz: setup
+	@sh tools/setup/install.sh fuzz-packages.txt
+	@bash tools/fuzz/run.sh $(FUZZ_SECONDS)
 
 oracle: setup model
 	@bash tools/oracle/run.sh

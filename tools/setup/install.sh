@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages of packages.txt that are missing; does nothing, and needs no rights, where all are there.
+# Installs the Debian packages of packages.txt that are missing, or of another list here (install.sh fuzz-packages.txt);
+# does nothing, and needs no rights, where all are there.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,7 +10,7 @@ fail() {
   exit 2
 }
 
-packages=$(sed -n 's/^\([a-z0-9][^ ]*\) .*/\1/p' "$here/packages.txt")
+packages=$(sed -n 's/^\([a-z0-9][^ ]*\) .*/\1/p' "$here/${1:-packages.txt}")
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "setup: not a Debian system, so nothing is installed; the build needs what these Debian packages hold:" \
