@@ -51,6 +51,9 @@ class AttentionRunner {
   // many sequences and as large plans.
   void Decode(const Policy& policy, std::span<const AttendingSequence> sequences, const AttentionRows& rows);
 
+  // Drops what is kept of policies. Call before one of them goes.
+  void Forget() { work_.clear(); }
+
   // Hears of every plan before it runs, from several threads at once: for those who want to see what was
   // chosen. It may change the plan, and then the result.
   std::function<void(const Policy& policy, const QueryBlock& block, Plan& plan)> on_plan = {};

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "kernels/implementation.h"
+#include "kernels/vector_ops.h"
 
 namespace longheads {
 
@@ -53,8 +54,9 @@ class Gemm {
 };
 
 struct GemmKernels {
-  // For n_threads callers at once.
-  std::unique_ptr<Gemm> (*create)(int64_t k, int64_t n, ComputeType type, int n_threads);
+  // For n_threads callers at once. `conversions` round to bfloat16.
+  std::unique_ptr<Gemm> (*create)(int64_t k, int64_t n, ComputeType type, const VectorKernels& conversions,
+                                  int n_threads);
   bool native_bf16;  // kBF16 runs on bfloat16 instructions rather than on rounded float32 numbers
 };
 

@@ -21,7 +21,7 @@ struct Product {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (float& w : weights) w = normal(random);
-    gemm = kernels.create(k, n, type, 2);
+    gemm = kernels.create(k, n, type, FastestVectorKernels(), 2);
     packed.Reset(gemm->n_panels() * gemm->panel_stride());
     for (int64_t panel = 0; panel < gemm->n_panels(); ++panel) {
       std::vector<float> rows(weights.begin() + panel * Gemm::kPanel * k,

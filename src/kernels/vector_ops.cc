@@ -16,4 +16,10 @@ std::span<const Implementation<VectorKernels>> VectorImplementations() {
   return list;
 }
 
+const VectorKernels& FastestVectorKernels() {
+  static const VectorKernels& fastest =
+      *ChooseImplementation(VectorImplementations(), "auto", "vector work")->table;
+  return fastest;
+}
+
 }  // namespace longheads

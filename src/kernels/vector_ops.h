@@ -26,5 +26,7 @@ struct VectorKernels {
 };
 
 std::span<const Implementation<VectorKernels>> VectorImplementations();
+// The first of them that runs here.
+const VectorKernels& FastestVectorKernels();
 
 }  // namespace longheads

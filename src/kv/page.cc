@@ -5,8 +5,8 @@
 
 namespace longheads {
 
-std::shared_ptr<KvPool> KvPool::Create(const KvGeometry& geometry) {
-  return std::shared_ptr<KvPool>(new KvPool(geometry));
+std::shared_ptr<KvPool> KvPool::Create(const KvGeometry& geometry, const VectorKernels& conversions) {
+  return std::shared_ptr<KvPool>(new KvPool(geometry, conversions));
 }
 
 std::shared_ptr<KvPage> KvPool::Acquire() {

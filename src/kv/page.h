@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/vector_ops.h"
 #include "tensor/tensor.h"
 
 namespace longheads {
@@ -42,9 +43,12 @@ struct KvPage {
 // Hands out zeroed pages and takes them back when their last owner lets go. Thread-safe.
 class KvPool : public std::enable_shared_from_this<KvPool> {
  public:
-  static std::shared_ptr<KvPool> Create(const KvGeometry& geometry);
+  // `conversions` turn float32 to the pages' type and back.
+  static std::shared_ptr<KvPool> Create(const KvGeometry& geometry,
+                                        const VectorKernels& conversions = FastestVectorKernels());
 
   const KvGeometry& geometry() const { return geometry_; }
+  const VectorKernels& conversions() const { return conversions_; }
   // Throws std::bad_alloc.
   std::shared_ptr<KvPage> Acquire();
   // Bytes of pages that were given back and wait to be used again.
@@ -53,10 +57,12 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   int64_t n_pages() const;
 
  private:
-  explicit KvPool(const KvGeometry& geometry) : geometry_(geometry) {}
+  KvPool(const KvGeometry& geometry, const VectorKernels& conversions)
+      : geometry_(geometry), conversions_(conversions) {}
   void Release(KvPage* page);
 
   KvGeometry geometry_;
+  const VectorKernels& conversions_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<KvPage>> free_;
   int64_t n_pages_ = 0;

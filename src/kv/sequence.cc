@@ -1,19 +1,13 @@
 #include "kv/sequence.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/vector_ops.h"
 
 namespace longheads {
 namespace {
-
-const VectorKernels& Vectors() {
-  static const VectorKernels& kernels =
-      *ChooseImplementation(VectorImplementations(), "auto", "vector work")->table;
-  return kernels;
-}
 
 float ToFloat(float value) { return value; }
 float ToFloat(BFloat16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
@@ -29,18 +23,35 @@ void Expand(const T* from, int64_t n, float* to) {
   for (; i < n; ++i) to[i] = ToFloat(from[i]);
 }
 
-void Store(float value, float* to) { *to = value; }
-void Store(float value, BFloat16* to) { Vectors().to_bf16(&value, 1, to); }
+void Store(const float* from, int64_t n, float* to, const VectorKernels&) { std::copy_n(from, n, to); }
+void Store(const float* from, int64_t n, BFloat16* to, const VectorKernels& conversions) {
+  conversions.to_bf16(from, n, to);
+}
 
-// rows [n, head_dim] at `stride` into the page: K as rows, V down the columns.
+// Rows [n, head_dim] at `stride` into the page: K as rows, V down the columns.
 template <typename T>
 void WritePage(T* k_page, T* v_page, int64_t head_dim, int64_t at, int64_t n, const float* k,
-               int64_t k_stride, const float* v, int64_t v_stride) {
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t m = 0; m < head_dim; ++m) Store(k[i * k_stride + m], k_page + (at + i) * head_dim + m);
+               int64_t k_stride, const float* v, int64_t v_stride, const VectorKernels& conversions) {
+  constexpr int64_t kTile = 16;  // numbers that are converted together on their way into a column
+  for (int64_t i = 0; i < n; ++i)
+    Store(k + i * k_stride, head_dim, k_page + (at + i) * head_dim, conversions);
+  // A prompt's tokens lie side by side in a column of the page; a single token's numbers do in its row.
+  T converted[kTile];
+  float column[kTile];
+  if (n == 1) {
+    for (int64_t m = 0; m < head_dim; m += kTile) {
+      const int64_t count = std::min(kTile, head_dim - m);
+      Store(v + m, count, converted, conversions);
+      for (int64_t b = 0; b < count; ++b) v_page[(m + b) * kPageTokens + at] = converted[b];
+    }
+    return;
   }
-  for (int64_t m = 0; m < head_dim; ++m) {
-    for (int64_t i = 0; i < n; ++i) Store(v[i * v_stride + m], v_page + m * kPageTokens + at + i);
+  for (int64_t i = 0; i < n; i += kTile) {
+    const int64_t count = std::min(kTile, n - i);
+    for (int64_t m = 0; m < head_dim; ++m) {
+      for (int64_t b = 0; b < count; ++b) column[b] = v[(i + b) * v_stride + m];
+      Store(column, count, v_page + m * kPageTokens + at + i, conversions);
+    }
   }
 }
 
@@ -75,10 +86,12 @@ void KvSequence::Write(int64_t layer, int64_t kv_head, int64_t token, int64_t n,
     std::byte* const data = page(layer, kv_head, token / kPageTokens)->data.data();
     if (geometry().type == KvType::kF32) {
       float* const k_page = reinterpret_cast<float*>(data);
-      WritePage(k_page, k_page + kPageTokens * d, d, at, here, k, k_stride, v, v_stride);
+      WritePage(k_page, k_page + kPageTokens * d, d, at, here, k, k_stride, v, v_stride,
+                pool_->conversions());
     } else {
       BFloat16* const k_page = reinterpret_cast<BFloat16*>(data);
-      WritePage(k_page, k_page + kPageTokens * d, d, at, here, k, k_stride, v, v_stride);
+      WritePage(k_page, k_page + kPageTokens * d, d, at, here, k, k_stride, v, v_stride,
+                pool_->conversions());
     }
     token += here;
     n -= here;
@@ -94,14 +107,15 @@ KvSequence::Floats KvSequence::Read(int64_t layer, int64_t kv_head, int64_t inde
     const float* const k = reinterpret_cast<const float*>(data);
     return {k, k + half};
   }
-  Vectors().from_bf16(reinterpret_cast<const BFloat16*>(data), 2 * half, scratch);
+  pool_->conversions().from_bf16(reinterpret_cast<const BFloat16*>(data), 2 * half, scratch);
   return {scratch, scratch + half};
 }
 
 const float* KvSequence::ReadKeys(int64_t layer, int64_t kv_head, int64_t index, float* scratch) const {
   const std::byte* const data = page(layer, kv_head, index)->data.data();
   if (geometry().type == KvType::kF32) return reinterpret_cast<const float*>(data);
-  Vectors().from_bf16(reinterpret_cast<const BFloat16*>(data), kPageTokens * geometry().head_dim, scratch);
+  pool_->conversions().from_bf16(reinterpret_cast<const BFloat16*>(data), kPageTokens * geometry().head_dim,
+                                 scratch);
   return scratch;
 }
 
@@ -114,7 +128,7 @@ void KvSequence::CopyKeys(int64_t layer, int64_t kv_head, int64_t token, int64_t
     if (geometry().type == KvType::kF32) {
       std::copy_n(reinterpret_cast<const float*>(data) + at, d, k);
     } else {
-      Vectors().from_bf16(reinterpret_cast<const BFloat16*>(data) + at, d, k);
+      pool_->conversions().from_bf16(reinterpret_cast<const BFloat16*>(data) + at, d, k);
     }
   }
 }

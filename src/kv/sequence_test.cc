@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace longheads {
@@ -65,6 +66,21 @@ TEST_P(KvSequenceTest, HoldsWhatWasWrittenInUnevenBlocks) {
   for (const int64_t n : {1, 200, 55, 1, 300}) Append(sequence, n);
   EXPECT_EQ(sequence.size(), 557);
   for (int64_t token = 0; token < 557; ++token) Expect(sequence, token);
+}
+
+// A prompt's tokens and single ones go into a page by different ways.
+TEST_P(KvSequenceTest, HoldsTheSameBitsHoweverTheTokensCame) {
+  KvSequence together(pool_);
+  Append(together, 300);
+  KvSequence one_by_one(pool_);
+  for (int i = 0; i < 300; ++i) Append(one_by_one, 1);
+  std::vector<float> scratch(2 * kPageTokens * kDim), other_scratch(scratch);
+  for (int64_t page = 0; page < 2; ++page) {
+    const auto [k, v] = together.Read(1, 2, page, scratch.data());
+    const auto [other_k, other_v] = one_by_one.Read(1, 2, page, other_scratch.data());
+    EXPECT_TRUE(std::equal(k, k + kPageTokens * kDim, other_k)) << page;
+    EXPECT_TRUE(std::equal(v, v + kPageTokens * kDim, other_v)) << page;
+  }
 }
 
 TEST_P(KvSequenceTest, CopiesKeysAcrossPagesWithAStride) {

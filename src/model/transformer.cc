@@ -77,7 +77,6 @@ Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
                          ComputeType compute, KvType kv_type, ThreadPool& pool)
     : config_(config),
       weights_(std::move(weights)),
-      attention_(std::move(attention)),
       kernels_(kernels),
       compute_(compute),
       pool_(pool),
@@ -85,11 +84,22 @@ Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
       kv_pool_(KvPool::Create({.n_layers = config.n_layers,
                                .n_kv_heads = config.n_kv_heads,
                                .head_dim = config.head_dim,
-                               .type = kv_type})),
+                               .type = kv_type},
+                              *kernels.vector.table)),
       runner_(*kernels.attention.table, *kernels.vector.table, shape_, pool),
       prefill_(std::make_unique<Prefill>()),
       decode_(std::make_unique<Decode>()) {
-  LH_CHECK(static_cast<int64_t>(attention_.size()) == config.n_layers);
+  SetAttention(std::move(attention));
+}
+
+Transformer::~Transformer() = default;
+
+void Transformer::SetAttention(std::vector<LayerAttention> attention) {
+  LH_CHECK(static_cast<int64_t>(attention.size()) == config_.n_layers);
+  runner_.Forget();
+  attention_ = std::move(attention);
+  rotations_.clear();
+  scales_.clear();
   for (std::size_t i = 0; i < attention_.size(); ++i) {
     const Frequencies& own = attention_[i].frequencies;
     std::shared_ptr<RotationTable> table;
@@ -103,15 +113,13 @@ Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
     if (!table) {
       std::vector<double> theta = own.theta;
       for (double& value : theta) value /= static_cast<double>(unit);
-      table = std::make_shared<RotationTable>(theta, config.head_dim, config.layout, 256);
+      table = std::make_shared<RotationTable>(theta, config_.head_dim, config_.layout, 256);
     }
     rotations_.push_back(std::move(table));
-    const double scale = own.amplitude * own.amplitude / std::sqrt(static_cast<double>(config.head_dim));
+    const double scale = own.amplitude * own.amplitude / std::sqrt(static_cast<double>(config_.head_dim));
     scales_.push_back(static_cast<float>(scale));
   }
 }
-
-Transformer::~Transformer() = default;
 
 SequenceState Transformer::NewSequence() const {
   SequenceState sequence{.kv = KvSequence(kv_pool_), .policies = {}};
@@ -224,14 +232,16 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
   const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
 
   if (!p.down) {  // made last: where memory ran out on the way, all are made again
-    const auto create = kernels_.gemm.table->create;
-    p.q = create(embed, q_dim, compute_, n_threads);
-    p.kv = create(embed, kv_dim, compute_, n_threads);
-    p.o = create(q_dim, embed, compute_, n_threads);
-    p.gate_up = create(embed, ffn, compute_, n_threads);
+    const auto create = [&](int64_t in, int64_t out) {
+      return kernels_.gemm.table->create(in, out, compute_, *kernels_.vector.table, n_threads);
+    };
+    p.q = create(embed, q_dim);
+    p.kv = create(embed, kv_dim);
+    p.o = create(q_dim, embed);
+    p.gate_up = create(embed, ffn);
     p.panel.resize(static_cast<std::size_t>(n_threads));
     for (Buffer<float>& panel : p.panel) panel.Reset(Gemm::kPanel * std::max({embed, q_dim, ffn}));
-    p.down = create(ffn, embed, compute_, n_threads);
+    p.down = create(ffn, embed);
   }
   a.Reserve(config_, RoundUp(n, kTileRows));
   sequence.kv.Reserve(first + n);

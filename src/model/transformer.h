@@ -56,6 +56,9 @@ class Transformer {
   const std::vector<LayerAttention>& attention() const { return attention_; }
   const std::shared_ptr<KvPool>& kv_pool() const { return kv_pool_; }
 
+  // In the place of what attended before; sequences from before must not be used any more.
+  void SetAttention(std::vector<LayerAttention> attention);
+
   SequenceState NewSequence() const;
 
   // Appends each item's tokens to its sequence and gives the final hidden states, normalised: for kLast one

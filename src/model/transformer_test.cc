@@ -65,10 +65,7 @@ TEST_P(BitsTest, PrefillDoesNotDependOnItsBlocks) {
   // Round the edges of a tile (96), of a page (256) and of a token block (2048), where chunks end too.
   const std::vector<std::vector<int64_t>> splits = {
       {1, 94, 1, 1, 1, 157, 1, 1, 1790, 1, 1, 1, 150},
-      {95, 160, 1, 1791, 1, 152},
-      {96, 159, 2, 1790, 2, 151},
-      {97, 160, 1791, 1, 151},
-      {256, 1792, 152},
+      {96, 160, 1791, 153},
       {2049, 151},
   };
   for (const std::vector<int64_t>& split : splits) {
@@ -94,7 +91,7 @@ TEST_P(BitsTest, NothingDependsOnTheNumberOfThreads) {
   for (const int threads : {1, 2, 3, 4}) {
     TinyTransformer tiny = Make(threads);
     SequenceState sequence = tiny->NewSequence();
-    const std::vector<float> own = tiny.Prefill(sequence, Tokens(700));
+    const std::vector<float> own = tiny.Prefill(sequence, Tokens(400));
     const std::vector<float> own_decoded = tiny.Decode(sequence, Tokens(60, 8));
     if (threads == 1) {
       hidden = own;

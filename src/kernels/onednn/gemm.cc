@@ -47,16 +47,14 @@ bool HasIsa(std::string_view backend) {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-const VectorKernels& Vectors() {
-  static const VectorKernels& kernels =
-      *ChooseImplementation(VectorImplementations(), "auto", "vector work")->table;
-  return kernels;
-}
-
 class OneDnnGemm : public Gemm {
  public:
-  OneDnnGemm(int64_t k, int64_t n, ComputeType type, bool native_bf16, int n_threads)
-      : Gemm(k, n), round_(type == ComputeType::kBF16 && !native_bf16), threads_(n_threads) {
+  OneDnnGemm(int64_t k, int64_t n, ComputeType type, bool native_bf16, const VectorKernels& conversions,
+             int n_threads)
+      : Gemm(k, n),
+        conversions_(conversions),
+        round_(type == ComputeType::kBF16 && !native_bf16),
+        threads_(n_threads) {
     OneThread();
     type_ = type == ComputeType::kBF16 && native_bf16 ? memory::data_type::bf16 : memory::data_type::f32;
     element_ = type_ == memory::data_type::bf16 ? 2 : 4;
@@ -82,7 +80,7 @@ class OneDnnGemm : public Gemm {
     const int64_t count = panel_width(panel) * k();
     void* plain = weights;
     if (type_ == memory::data_type::bf16) {
-      Vectors().to_bf16(weights, count, thread.weights.data());
+      conversions_.to_bf16(weights, count, thread.weights.data());
       plain = thread.weights.data();
     } else if (round_) {
       RoundInPlace(weights, count);
@@ -106,7 +104,7 @@ class OneDnnGemm : public Gemm {
     const int64_t width = panel_width(panel);
     void* input = const_cast<float*>(x);
     if (type_ == memory::data_type::bf16) {
-      Vectors().to_bf16(x, kTileRows * k(), reinterpret_cast<BFloat16*>(thread.x.data()));
+      conversions_.to_bf16(x, kTileRows * k(), reinterpret_cast<BFloat16*>(thread.x.data()));
       input = thread.x.data();
     } else if (round_) {
       std::memcpy(thread.x.data(), x, sizeof(float) * static_cast<std::size_t>(kTileRows * k()));
@@ -161,15 +159,16 @@ class OneDnnGemm : public Gemm {
 
   // Rounded to bfloat16 but kept as float32: products of such numbers are exact in float32, so this is the
   // bfloat16 product on a machine without the instructions.
-  static void RoundInPlace(float* values, int64_t n) {
+  void RoundInPlace(float* values, int64_t n) const {
     BFloat16 half[256];
     for (int64_t i = 0; i < n; i += 256) {
       const int64_t count = std::min<int64_t>(256, n - i);
-      Vectors().to_bf16(values + i, count, half);
-      Vectors().from_bf16(half, count, values + i);
+      conversions_.to_bf16(values + i, count, half);
+      conversions_.from_bf16(half, count, values + i);
     }
   }
 
+  const VectorKernels& conversions_;
   bool round_;
   memory::data_type type_;
   std::size_t element_;
@@ -179,8 +178,9 @@ class OneDnnGemm : public Gemm {
 };
 
 template <bool kNativeBf16>
-std::unique_ptr<Gemm> Create(int64_t k, int64_t n, ComputeType type, int n_threads) {
-  return std::make_unique<OneDnnGemm>(k, n, type, kNativeBf16, n_threads);
+std::unique_ptr<Gemm> Create(int64_t k, int64_t n, ComputeType type, const VectorKernels& conversions,
+                             int n_threads) {
+  return std::make_unique<OneDnnGemm>(k, n, type, kNativeBf16, conversions, n_threads);
 }
 
 constexpr GemmKernels kWithBf16 = {.create = Create<true>, .native_bf16 = true};

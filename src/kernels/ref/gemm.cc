@@ -48,7 +48,7 @@ class RefGemm : public Gemm {
   ComputeType type_;
 };
 
-std::unique_ptr<Gemm> Create(int64_t k, int64_t n, ComputeType type, int) {
+std::unique_ptr<Gemm> Create(int64_t k, int64_t n, ComputeType type, const VectorKernels&, int) {
   return std::make_unique<RefGemm>(k, n, type);
 }
 
