@@ -622,7 +622,7 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
                                           o.chunk, trained, trained / 3));
     return tl::unexpected<Error>(reader.status().error());
   }
-  o.window = std::min<int64_t>(4096, trained / 2) / o.chunk * o.chunk;
+  o.window = std::max<int64_t>(3, std::min<int64_t>(4096, trained / 2) / o.chunk) * o.chunk;
   reader.Tokens("window", o.window);
   o.begin = model.window / o.chunk * o.chunk;
   if (const SpecOption* const begin = reader.Find("begin"); begin != nullptr && begin->value == "window") {
@@ -691,7 +691,8 @@ std::vector<OptionInfo> Options() {
       {"chunk", "tokens",
        "256; for a trained window below 1536 the largest power of two of which half the window holds three",
        "1 .. a third of the trained window", "length l of a chunk, the unit that heads choose"},
-      {"window", "tokens", "4096, or half the trained window, in whole chunks, if that is smaller",
+      {"window", "tokens",
+       "4096, or half the trained window, in whole chunks, if that is smaller; at least three chunks",
        "a multiple of chunk, 3 chunks .. the model's window",
        "tokens a query attends to at most: K = window / chunk"},
       {"begin", "tokens",

@@ -58,6 +58,11 @@ TEST(MakeAttention, DefaultsFollowTheTrainedWindow) {
     expect(name, 1535, 1408, 5, 128);
     expect(name, 512, 512, 4, 64);
     expect(name, 100, 96, 3, 16);
+  }
+  // A chunk of more than a sixth of the window: half of that holds less than three.
+  expect("longheads,chunk=2048", 8192, 8192, 3, 2048);
+  expect("longheads,chunk=2730", 8192, 8190, 3, 2730);
+  for (const char* const name : {"auto", "longheads"}) {
     expect(name, 64, 64, 4, 8);
     expect(name, 6, 6, 3, 1);
   }
@@ -79,7 +84,6 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
       {"longheads,window=1000", 8192, "window=1000 is not a multiple of chunk=256: try window=768"},
       {"longheads,window=100", 8192, "try window=768"},
       {"longheads,window=512", 8192, "window=512 holds 2 chunks of 256"},
-      {"longheads,chunk=2048", 8192, "try window=6144"},
       {"longheads,window=8448", 8192, "window=8448 is larger than the 8192 tokens"},
       {"longheads,window=4096,begin=2048", 8192, "begin=2048 is smaller than window=4096"},
       {"longheads,begin=5000", 8192, "begin=5000 is not a multiple of chunk=256: try begin=5120"},
@@ -101,7 +105,6 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
       {"longheads,compat=+", 8192, "compat is '+'"},
       {"auto", 2, "window of 2 tokens is too short"},
       {"auto", 0, "use --attn full"},
-      {"auto", 5, "three"},
       {"longheads,chunk=256", 512, "use at most chunk=170"},
       {"pi:factor=4+longheads,window=20k", 4096, "window=20480 is larger than the 16384 tokens"},
       {"pi:factor=4+longheads,chunk=2048", 4096, "use at most chunk=1365"},
