@@ -29,7 +29,7 @@ Result<ChosenFrequencies> Finish(OptionReader& reader, Result<Frequencies> frequ
   LH_TRY(reader.status());
   if (!frequencies) reader.Fail(frequencies.error().message);
   LH_TRY(reader.status());
-  return ChosenFrequencies{std::move(*frequencies), window, std::move(explain)};
+  return ChosenFrequencies{std::move(*frequencies), window, std::move(explain), reader.follows_length()};
 }
 
 // Schedules that treat pairs of dimensions differently by how fast they turn begin from plain RoPE.
@@ -57,6 +57,16 @@ Result<ChosenFrequencies> CreateNtk(OptionReader& reader, const AttentionModel& 
   reader.Number("factor", factor);
   return Finish(reader, NtkAware(model.trained, factor), Extended(model.trained_window, factor),
                 fmt::format("NTK-aware scaling by {}", factor));
+}
+
+Result<ChosenFrequencies> CreateDynamicNtk(OptionReader& reader, const AttentionModel& model) {
+  double factor = 2;
+  reader.Number("factor", factor);
+  reader.FollowLength();
+  const int64_t n = std::max(model.text_tokens, model.trained_window);
+  std::string explain = fmt::format("NTK-aware scaling for a text of {} tokens (dynamic NTK)", n);
+  if (n == model.trained_window) explain = "no scaling within the model's window (dynamic NTK)";
+  return Finish(reader, DynamicNtk(model.trained, factor, model.trained_window, n), n, std::move(explain));
 }
 
 Result<ChosenFrequencies> CreateYarn(OptionReader& reader, const AttentionModel& model) {
@@ -153,6 +163,13 @@ const std::vector<Entry>& Entries() {
                   "alpha: the base becomes base * alpha^(d / (d - 2)); the window becomes alpha times the "
                   "trained one")}},
          CreateNtk},
+        {{"dynamic-ntk",
+          "Dynamic NTK: NTK-aware scaling by as much as the text's length asks for; none within the window.",
+          "emozilla 2023, \"Dynamically Scaled RoPE\"; Peng et al. 2023, section 3.3",
+          {{"factor", "number", "2", "at least 1",
+            "alpha: past the trained window L a text of n tokens has the base base * (alpha n / L - (alpha - "
+            "1))^(d / (d - 2)); it is set once, for the prompt and the answer that it may get"}}},
+         CreateDynamicNtk},
         {{"yarn",
           "YaRN: slow pairs of dimensions are interpolated, fast ones stay, and logits grow a little.",
           "Peng et al. 2023, \"YaRN: Efficient Context Window Extension of Large Language Models\"",

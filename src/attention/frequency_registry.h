@@ -18,8 +18,9 @@ const MethodInfo* FindFrequencyMethod(std::string_view name);
 
 struct ChosenFrequencies {
   Frequencies frequencies;
-  int64_t window = 0;   // tokens that full attention reads with them
-  std::string explain;  // one line for the user; empty for the model's own
+  int64_t window = 0;           // tokens that full attention reads with them
+  std::string explain;          // one line for the user; empty for the model's own
+  bool follows_length = false;  // made for a text of AttentionModel::text_tokens
 };
 
 // The frequencies of a schedule on this model. Refuses what cannot apply to it.

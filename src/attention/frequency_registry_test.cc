@@ -1,5 +1,6 @@
 #include "attention/frequency_registry.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -57,6 +58,28 @@ TEST(MakeFrequencies, GivesEverySchedulesFormulaWithItsDefaults) {
   ExpectFrequencies("ntk:factor=8", NtkAware(own, 8), 32768);
   ExpectFrequencies("yarn", Yarn(own, 1e4, {.factor = 4, .original_context = kWindow}), 16384);
   ExpectFrequencies("llama3", Llama3(own, {.original_context = kWindow}), 32768);
+}
+
+TEST(MakeFrequencies, DynamicNtkFollowsTheTextsLength) {
+  const Frequencies own = *TrainedFrequencies(1e4, 128, {});
+  const auto make = [](const std::string& text, int64_t n) {
+    const AttentionSpec spec = *ParseSpec(text);
+    AttentionModel model = Model(PlainRope());
+    model.text_tokens = n;
+    return *MakeFrequencies(spec.frequencies, spec.frequency_options, model);
+  };
+  for (const int64_t inside : {0, 100, 4096}) {
+    EXPECT_EQ(make("dynamic-ntk", inside).frequencies.theta, own.theta) << inside;
+    EXPECT_EQ(make("dynamic-ntk", inside).window, kWindow) << inside;
+  }
+  for (const double alpha : {1.0, 2.0}) {
+    const ChosenFrequencies chosen = make(fmt::format("dynamic-ntk:factor={}", alpha), 16384);
+    EXPECT_EQ(chosen.frequencies.theta, NtkAware(own, alpha * 4 - (alpha - 1))->theta) << alpha;
+    EXPECT_EQ(chosen.window, 16384);
+    EXPECT_TRUE(chosen.follows_length);
+  }
+  EXPECT_EQ(make("dynamic-ntk", 16384).frequencies.theta, DynamicNtk(own, 2, kWindow, 16384)->theta);
+  EXPECT_FALSE(make("ntk", 16384).follows_length);
 }
 
 TEST(MakeFrequencies, PassesEveryOptionOn) {

@@ -31,6 +31,9 @@ struct AttentionModel {
   // trained_window: that is what LongHeads' "w/ NTK init" and "w/ PI init" do, which raise `begin` and leave
   // the rest.
   int64_t window = 0;
+  // The longest text that will be read, its answer included; 0: not known. Methods that choose by it say so
+  // to the reader of their options (FollowLength).
+  int64_t text_tokens = 0;
   // ESA's compression for queries rotated by `distance`; an error says how to get it. Empty: there is none.
   std::function<Result<std::shared_ptr<const EsaProjections>>(int64_t distance)> esa_projections = {};
 };

@@ -69,12 +69,17 @@ class OptionReader {
   void Fail(std::string message);
   Status status() const;
 
+  // What is made of these options depends on how long the text will be (AttentionModel::text_tokens).
+  void FollowLength() { follows_length_ = true; }
+  bool follows_length() const { return follows_length_; }
+
  private:
   void FailChoice(const SpecOption& option, const std::vector<std::string>& names);
 
   const MethodInfo& method_;
   const std::vector<SpecOption>& options_;
   std::optional<Error> error_;
+  bool follows_length_ = false;
 };
 
 }  // namespace longheads

@@ -18,6 +18,7 @@ namespace longheads {
 namespace {
 
 const std::vector<Method>& All() {
+  // clang-format off
   static const std::vector<Method> methods = {
       AutoMethod(),
       EsaMethod(),
@@ -32,6 +33,7 @@ const std::vector<Method>& All() {
       SelfExtendMethod(),
       StreamingLlmMethod(),
   };
+  // clang-format on
   return methods;
 }
 
@@ -70,7 +72,10 @@ Result<std::vector<LayerAttention>> MakeAttention(std::string_view text, const A
     LH_TRY(reader.status());
     LH_ASSIGN(const LayerPolicies policies, method.create(reader, with_frequencies));
     std::vector<LayerAttention> layers;
-    for (const auto& policy : policies) layers.push_back({policy, chosen.frequencies, chosen.explain});
+    const bool follows_length = chosen.follows_length || reader.follows_length();
+    for (const auto& policy : policies) {
+      layers.push_back({policy, chosen.frequencies, chosen.explain, follows_length});
+    }
     return layers;
   }
   return InvalidInput(fmt::format("unknown attention method '{}'", spec.policy));

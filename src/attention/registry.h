@@ -15,6 +15,7 @@ struct LayerAttention {
   std::shared_ptr<const Policy> policy;
   Frequencies frequencies;
   std::string explain_frequencies = {};  // one line; empty for the model's own
+  bool follows_length = false;           // made for a text of AttentionModel::text_tokens
 };
 
 std::vector<std::string> PolicyNames();

@@ -81,9 +81,21 @@ namespace {
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
   const int64_t trained = model.trained_window;
   SelfExtendOptions o;
-  reader.Tokens("group", o.group);
   o.window = std::max<int64_t>(1, std::min(o.window, trained / 4));
   reader.Tokens("window", o.window);
+  if (const SpecOption* const group = reader.Find("group"); group != nullptr && group->value == "auto") {
+    reader.FollowLength();
+    o.group = model.text_tokens <= trained ? 1 : GroupFor(model.text_tokens, o.window, trained);
+    if (o.group == 0) {
+      reader.Fail(
+          fmt::format("no group of up to {} tokens brings a text of {} tokens into two thirds of the {} "
+                      "the model was trained on with window={}: use a smaller window, or --attn auto",
+                      kMostGroup, model.text_tokens, trained, o.window));
+      return tl::unexpected<Error>(reader.status().error());
+    }
+  } else {
+    reader.Tokens("group", o.group);
+  }
   reader.OnOff("log_n", o.log_n);
   reader.Choice<bool>("fraction", {{"floor", false}, {"exact", true}}, o.exact);
   if (o.group > kMostGroup) {
@@ -108,8 +120,9 @@ Method SelfExtendMethod() {
        .source = "Jin et al. 2024, \"LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning\"",
        .options =
            {
-               {"group", "tokens", "8", "1 .. 1024; the authors advise 2 to 64",
-                "G: far tokens that share a position"},
+               {"group", "tokens", "8", "1 .. 1024; the authors advise 2 to 64; or the word 'auto'",
+                "G: far tokens that share a position. auto: 1 where prompt and answer fit the trained window "
+                "L, else the smallest with which W + (n - W) / G stays below two thirds of L"},
                {"window", "tokens", "1024, or a quarter of the trained window if that is less",
                 "1 .. the trained window; the authors advise 512 to 1536 of 4096",
                 "W: the nearest tokens, the query's own included, that are at their true distance"},

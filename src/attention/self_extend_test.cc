@@ -179,6 +179,25 @@ TEST(SelfExtend, AdvisesAGroupByTheAuthorsRule) {
   EXPECT_NE(short_of->Warning(10'000'000).find("--attn auto"), std::string::npos);
 }
 
+TEST(SelfExtend, ChoosesTheGroupByTheTextsLength) {
+  const auto group = [](const std::string& options, int64_t n) {
+    const auto policy = MakeCase("self-extend,group=auto" + options, 4096, n);
+    EXPECT_EQ(policy->Warning(n), "") << n;
+    return policy->Plane().group;
+  };
+  for (const int64_t inside : {0, 1, 4096}) EXPECT_EQ(group("", inside), 1) << inside;
+  // 1024 + (n - 1024) / G < 2 / 3 * 4096 = 2730.7
+  EXPECT_EQ(group("", 4097), 2);
+  EXPECT_EQ(group("", 4437), 2);
+  EXPECT_EQ(group("", 4438), 3);
+  EXPECT_EQ(group("", 30000), 17);
+  EXPECT_EQ(group(",window=512", 30000), 14);  // 512 + 29488 / 14 = 2618.3; / 13 = 2780.3
+  EXPECT_NE(RefusalOf("self-extend,group=auto", 4096, 10'000'000).find("no group of up to 1024"),
+            std::string::npos);
+  EXPECT_NE(RefusalOf("self-extend,group=auto,window=3000", 4096, 5000).find("a smaller window"),
+            std::string::npos);
+}
+
 TEST(SelfExtend, DefaultsFollowTheTrainedWindow) {
   const auto expect = [](const std::string& spec, int64_t trained, const std::string& part) {
     const std::string text = MakeCase(spec, trained)->Explain();

@@ -57,6 +57,7 @@ Result<int> ShowInfo(const InfoOptions& options) {
     if (file.tensor_names().empty()) return InfoOfVocabulary(file);
   }
   LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(options.model));
+  if (n_tokens > 0) LH_TRY(engine->ExpectText(n_tokens));
   const ModelConfig& config = engine->config();
   const Vocabulary& vocabulary = engine->tokenizer().vocabulary();
   const GgufFile& file = engine->file();

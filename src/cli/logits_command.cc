@@ -70,6 +70,7 @@ Result<int> Logits(const LogitsOptions& options) {
     return InvalidInput(fmt::format("--prefill {} is more than the {} tokens there are", options.prefill, n));
   }
   const int64_t n_prefill = options.prefill < 0 ? n : options.prefill;
+  LH_TRY(engine->ExpectText(n));
   const int64_t shape[] = {n, vocab};
   LH_ASSIGN(NpyWriter<float> writer, NpyWriter<float>::Create(options.out, shape));
   Session session = engine->NewSession();

@@ -94,6 +94,7 @@ Result<int> Run(const RunOptions& options) {
     Note(options, "note: {} bytes of the text have no token in this vocabulary and are left out", n_lost);
   const int64_t n_prompt = static_cast<int64_t>(tokens.size());
   const int64_t n_most = n_prompt + options.max_tokens;
+  LH_TRY(engine->ExpectText(n_most));
   Note(options, "{}: {} tokens, {} threads, {}", engine->file().name(), n_prompt, engine->threads(),
        engine->DescribeKernels());
   Note(options, "{}", engine->ExplainAttention());

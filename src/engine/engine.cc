@@ -90,16 +90,18 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   }
 
   LH_ASSIGN(Frequencies frequencies, DeclaredFrequencies(config.rope, config.trained_window));
-  AttentionModel model{
-      .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
-      .n_layers = config.n_layers,
-      .trained_window = config.trained_window,
-      .layout = config.layout,
-      .rope = config.rope,
-      .trained = std::move(frequencies)};
-  model.esa_projections = [&](int64_t distance) {
-    return FindEsaProjections(options.model_path, distance, model);
+  AttentionModel& model = engine->attention_model_;
+  model.shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim};
+  model.n_layers = config.n_layers;
+  model.trained_window = config.trained_window;
+  model.layout = config.layout;
+  model.rope = config.rope;
+  model.trained = std::move(frequencies);
+  // The model lives in the engine, and as long.
+  model.esa_projections = [path = options.model_path, &model](int64_t distance) {
+    return FindEsaProjections(path, distance, model);
   };
+  if (!options.make_attention) engine->attention_spec_ = options.attention;
   LH_ASSIGN(std::vector<LayerAttention> attention,
             options.make_attention ? options.make_attention(model) : MakeAttention(options.attention, model));
 
@@ -158,6 +160,20 @@ Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool ch
   return EncodeChatPrompt(*tokenizer_, *chat_template_, text, cancel);
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(OutOfMemory());
+}
+
+Result<bool> Engine::ExpectText(int64_t n_tokens) {
+  if (!FollowsTextLength() || attention_model_.text_tokens == n_tokens) return false;
+  attention_model_.text_tokens = n_tokens;
+  LH_ASSIGN(std::vector<LayerAttention> attention, MakeAttention(attention_spec_, attention_model_));
+  transformer_->SetAttention(std::move(attention));
+  return true;
+}
+
+bool Engine::FollowsTextLength() const {
+  return !attention_spec_.empty() &&
+         std::ranges::any_of(transformer_->attention(),
+                             [](const LayerAttention& layer) { return layer.follows_length; });
 }
 
 Session Engine::NewSession() const { return Session(transformer_->NewSequence()); }

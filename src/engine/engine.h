@@ -100,6 +100,13 @@ class Engine {
   Result<std::vector<TokenId>> EncodePrompt(std::string_view text, bool chat,
                                             const CancelToken* cancel = nullptr) const;
 
+  // Says how long the texts will be, prompt and answer, before there are sessions. Methods that choose by it
+  // ("dynamic-ntk", "self-extend,group=auto") do so now; until then they stand for the trained window.
+  // Whether that changed the attention: sessions from before must not be used any more then.
+  Result<bool> ExpectText(int64_t n_tokens);
+  // Whether the method is one of those.
+  bool FollowsTextLength() const;
+
   Session NewSession() const;
   Session Fork(const Session& session) const;
   // Forgets tokens [n, size). Where the method cannot go back exactly, the last few are fed again; should
@@ -130,6 +137,8 @@ class Engine {
   Status Guard(Session& session, const std::function<Status()>& work);
   Status CheckMemory(const Session& session, int64_t n_new) const;
 
+  std::string attention_spec_;      // empty where it was given otherwise
+  AttentionModel attention_model_;  // what attention is made for
   std::unique_ptr<GgufFile> file_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;

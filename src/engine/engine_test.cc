@@ -346,6 +346,39 @@ TEST_F(GenerateTest, RefusesImpossibleSampling) {
   EXPECT_NE(result.error().message.find("--top-p"), std::string::npos);
 }
 
+// What follows the text's length is made anew when it is said, and reads as if it had been given from the
+// start.
+TEST(Engine, MakesAttentionForTheTextThatIsExpected) {
+  const ModelFile file(TinyLlama(kTiny));
+  const auto load = [&](const std::string& attention) {
+    return *Engine::Load({.model_path = file.path(), .attention = attention, .compute = "f32", .threads = 1});
+  };
+  const auto read = [](Engine& engine, int64_t n) {
+    Session session = engine.NewSession();
+    return *engine.Prefill(session, Tokens(n), Outputs::kLast, {});
+  };
+  const int64_t window = load("full")->config().trained_window;
+  const auto engine = load("self-extend,group=auto,window=8");
+  EXPECT_TRUE(engine->FollowsTextLength());
+  EXPECT_EQ(read(*engine, 60), read(*load("self-extend,group=1,window=8"), 60));
+  EXPECT_TRUE(*engine->ExpectText(2 * window));
+  EXPECT_FALSE(*engine->ExpectText(2 * window));
+  const int64_t group = 3 * (2 * window - 8) / (2 * window - 24) + 1;  // the authors' rule
+  EXPECT_EQ(read(*engine, 60), read(*load("self-extend,group=" + std::to_string(group) + ",window=8"), 60));
+  EXPECT_TRUE(*engine->ExpectText(window));
+  EXPECT_EQ(read(*engine, 60), read(*load("self-extend,group=1,window=8"), 60));
+
+  const auto scaled = load("dynamic-ntk:factor=1+full");
+  EXPECT_EQ(read(*scaled, 60), read(*load("full"), 60));
+  EXPECT_TRUE(*scaled->ExpectText(3 * window));
+  EXPECT_EQ(read(*scaled, 60), read(*load("ntk:factor=3+full"), 60));
+  EXPECT_NE(read(*scaled, 60), read(*load("full"), 60));
+
+  const auto fixed = load("ntk:factor=3+full");
+  EXPECT_FALSE(fixed->FollowsTextLength());
+  EXPECT_FALSE(*fixed->ExpectText(3 * window));
+}
+
 TEST(Engine, DecodesWithoutAllocating) {
   const ModelFile file(TinyLlama(kTiny));
   const Result<std::unique_ptr<Engine>> engine =
@@ -365,6 +398,25 @@ TEST(Engine, DecodesWithoutAllocating) {
       EXPECT_EQ(count, 0) << "token " << i;
     }
   }
+}
+
+// Which thread first meets the largest piece of work is chance, and so is whose scratch grows when; but it
+// grows a few times, and not with the tokens.
+TEST(Engine, DecodesWithoutAllocatingOnSeveralThreads) {
+  const ModelFile file(TinyLlama(kTiny));
+  const Result<std::unique_ptr<Engine>> engine =
+      Engine::Load({.model_path = file.path(), .attention = "full", .compute = "f32", .threads = 3});
+  ASSERT_TRUE(engine);
+  Session session = (*engine)->NewSession();
+  ASSERT_TRUE((*engine)->Prefill(session, Tokens(512), Outputs::kNone, {}));
+  Session* const self = &session;
+  const std::vector<TokenId> tokens = Tokens(250, 2);
+  std::vector<float> hidden;
+  const int64_t before = AllocationCount();
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    ASSERT_TRUE((*engine)->Decode(std::span(&self, 1), std::span(tokens).subspan(i, 1), hidden));
+  }
+  EXPECT_LT(AllocationCount() - before, static_cast<int64_t>(tokens.size()) / 2);
 }
 
 }  // namespace

@@ -183,6 +183,9 @@ Result<PasskeyRecord> Run::RunCase(Engine& engine, PasskeyReader& reader, const 
   const auto start = std::chrono::steady_clock::now();
   const int64_t key = PasskeyKey(options.seed, c);
   LH_ASSIGN(const PasskeyPrompt prompt, BuildPasskeyPrompt(engine, setup.style, c, key));
+  // The same for all cases of a length, which is met within 1%.
+  LH_ASSIGN(const bool changed, engine.ExpectText(c.length + c.length / 100 + setup.max_tokens));
+  if (changed) reader.Forget();
   const auto on_prefill = [&](int64_t n_tokens) {
     return hooks.on_prefill ? hooks.on_prefill(attention, c, n_tokens) : std::function<void(double)>();
   };
@@ -217,6 +220,9 @@ Status Run::RunMethod(const std::string& attention) {
   if (left.empty()) return {};
   LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
   if (hooks.on_method) hooks.on_method(*engine, attention);
+  if (engine->FollowsTextLength()) {  // what was read for one length is of no use for another
+    std::ranges::stable_sort(left, {}, &PasskeyCase::length);
+  }
   PasskeyReader reader(*engine, /*share=*/true);
   for (const PasskeyCase& c : left) {
     if (IsCancelled(hooks.cancel)) return tl::unexpected<Error>(Interrupted());

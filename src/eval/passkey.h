@@ -32,6 +32,8 @@ class PasskeyReader {
   // empty.
   using Start = std::function<std::function<void(double)>(int64_t n_tokens)>;
   Result<Prompted> Read(const PasskeyPrompt& prompt, const CancelToken* cancel, const Start& start);
+  // Forgets what was read: the engine's attention has changed.
+  void Forget() { common_ = engine_.NewSession(); }
 
  private:
   Engine& engine_;

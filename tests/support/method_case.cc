@@ -28,14 +28,18 @@ const AttentionKernels& Best() {
 
 }  // namespace
 
-std::shared_ptr<const Policy> MakeCase(const std::string& spec, int64_t trained_window) {
-  const auto layers = MakeAttention(spec, Model(kCaseShape, trained_window, 1, kBase));
+std::shared_ptr<const Policy> MakeCase(const std::string& spec, int64_t trained_window, int64_t text_tokens) {
+  AttentionModel model = Model(kCaseShape, trained_window, 1, kBase);
+  model.text_tokens = text_tokens;
+  const auto layers = MakeAttention(spec, model);
   if (!layers) throw std::runtime_error(layers.error().message);
   return layers->front().policy;
 }
 
-std::string RefusalOf(const std::string& spec, int64_t trained_window) {
-  const auto layers = MakeAttention(spec, Model(kCaseShape, trained_window, 1, kBase));
+std::string RefusalOf(const std::string& spec, int64_t trained_window, int64_t text_tokens) {
+  AttentionModel model = Model(kCaseShape, trained_window, 1, kBase);
+  model.text_tokens = text_tokens;
+  const auto layers = MakeAttention(spec, model);
   return layers ? "" : layers.error().message;
 }
 

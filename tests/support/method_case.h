@@ -15,10 +15,12 @@ namespace longheads {
 
 inline constexpr HeadShape kCaseShape{.n_heads = 4, .n_kv_heads = 2, .head_dim = 64};
 
-// The policy of the first layer of a model of kCaseShape. Throws where the spec is refused.
-std::shared_ptr<const Policy> MakeCase(const std::string& spec, int64_t trained_window);
+// The policy of the first layer of a model of kCaseShape, for a text of so many tokens where that is known.
+// Throws where the spec is refused.
+std::shared_ptr<const Policy> MakeCase(const std::string& spec, int64_t trained_window,
+                                       int64_t text_tokens = 0);
 // What the user reads where it is refused; empty where it is not.
-std::string RefusalOf(const std::string& spec, int64_t trained_window);
+std::string RefusalOf(const std::string& spec, int64_t trained_window, int64_t text_tokens = 0);
 
 // The best kernels, half-split pairs.
 LayerSetup CaseSetup(const Policy& policy, int64_t max_tokens);
