@@ -11,7 +11,7 @@ struct AttentionExecutor::Scratch {
   std::vector<float> parts;   // the same, of one as_key segment: its tokens', then its key's
   std::vector<RotatedRow> rows;
   Buffer<float> page;       // a page expanded to float32, or gathered keys and values
-  Buffer<float> turned;     // keys on the absolute plane
+  Buffer<float> turned;     // keys on another plane than the stored one
   Buffer<float> workspace;  // the kernels' own
 };
 
@@ -163,12 +163,14 @@ class AttentionExecutor::Run {
       run.v = floats.v;
       run.n_keys = (end - 1) % kPageTokens + 1;
     }
-    if (segment.absolute) {
+    if (segment.absolute || sequence.keys_unrotated) {
       const int64_t first = segment.listed ? 0 : begin % kPageTokens;
       float* const turned = scratch_.turned.data();
       for (int64_t i = first; i < run.n_keys; ++i) {
         const int64_t key = segment.listed ? list[static_cast<std::size_t>(i)] : begin - first + i;
-        kernels_.rotate(run.k + i * d, plane_.ToAbsolute(key), *sequence.rotations, turned + i * d);
+        const int64_t wanted = segment.absolute ? plane_.AbsolutePosition(key) : plane_.Position(key);
+        const int64_t stored = sequence.keys_unrotated ? 0 : plane_.Position(key);
+        kernels_.rotate(run.k + i * d, wanted - stored, *sequence.rotations, turned + i * d);
       }
       run.k = turned;
     }

@@ -62,11 +62,30 @@ Result<ChosenFrequencies> CreateNtk(OptionReader& reader, const AttentionModel& 
 Result<ChosenFrequencies> CreateDynamicNtk(OptionReader& reader, const AttentionModel& model) {
   double factor = 2;
   reader.Number("factor", factor);
+  enum class Mode { kFreeze, kExact, kStale };
+  Mode mode = Mode::kFreeze;
+  reader.Choice<Mode>("mode", {{"freeze", Mode::kFreeze}, {"exact", Mode::kExact}, {"stale", Mode::kStale}},
+                      mode);
   reader.FollowLength();
   const int64_t n = std::max(model.text_tokens, model.trained_window);
-  std::string explain = fmt::format("NTK-aware scaling for a text of {} tokens (dynamic NTK)", n);
-  if (n == model.trained_window) explain = "no scaling within the model's window (dynamic NTK)";
-  return Finish(reader, DynamicNtk(model.trained, factor, model.trained_window, n), n, std::move(explain));
+  std::string explain = n == model.trained_window
+                            ? "no scaling within the model's window (dynamic NTK)"
+                            : fmt::format("NTK-aware scaling for a text of {} tokens (dynamic NTK)", n);
+  if (mode != Mode::kFreeze) {
+    explain = fmt::format("NTK-aware scaling that follows the length so far, {} (dynamic NTK)",
+                          mode == Mode::kExact ? "keys turned with it" : "keys left as they were");
+  }
+  LH_ASSIGN(
+      ChosenFrequencies chosen,
+      Finish(reader, DynamicNtk(model.trained, factor, model.trained_window, n), n, std::move(explain)));
+  if (mode != Mode::kFreeze) {
+    chosen.frequencies = model.trained;
+    chosen.following.at = [own = model.trained, factor, window = model.trained_window](int64_t n_tokens) {
+      return *DynamicNtk(own, factor, window, n_tokens);
+    };
+    chosen.following.turns_keys = mode == Mode::kExact;
+  }
+  return chosen;
 }
 
 Result<ChosenFrequencies> CreateYarn(OptionReader& reader, const AttentionModel& model) {
@@ -168,7 +187,13 @@ const std::vector<Entry>& Entries() {
           "emozilla 2023, \"Dynamically Scaled RoPE\"; Peng et al. 2023, section 3.3",
           {{"factor", "number", "2", "at least 1",
             "alpha: past the trained window L a text of n tokens has the base base * (alpha n / L - (alpha - "
-            "1))^(d / (d - 2)); it is set once, for the prompt and the answer that it may get"}}},
+            "1))^(d / (d - 2))"},
+           {"mode", "freeze|exact|stale", "freeze", "",
+            "n is the length of the prompt and the longest answer (freeze), or the length so far, with all "
+            "keys "
+            "turned to the newest base (exact), or each with the base that it came under (stale, as in "
+            "Hugging "
+            "Face's code)"}}},
          CreateDynamicNtk},
         {{"yarn",
           "YaRN: slow pairs of dimensions are interpolated, fast ones stay, and logits grow a little.",

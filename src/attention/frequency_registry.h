@@ -21,6 +21,7 @@ struct ChosenFrequencies {
   int64_t window = 0;           // tokens that full attention reads with them
   std::string explain;          // one line for the user; empty for the model's own
   bool follows_length = false;  // made for a text of AttentionModel::text_tokens
+  FollowingFrequencies following = {};
 };
 
 // The frequencies of a schedule on this model. Refuses what cannot apply to it.

@@ -10,6 +10,7 @@ class FullAttention : public Policy {
   FullAttention(const HeadShape& shape, int64_t trained_window)
       : shape_(shape), trained_window_(trained_window) {}
 
+  bool ReadsKeys() const override { return false; }
   int64_t RotationBound(int64_t n) const override { return n; }
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;

@@ -34,6 +34,7 @@ class LmInfinite : public Policy {
         trained_window_(trained_window) {}
 
   KeyPlane Plane() const override { return KeyPlane::Unrotated(); }
+  bool ReadsKeys() const override { return looks_; }
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,

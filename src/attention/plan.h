@@ -29,8 +29,8 @@ struct KeyPlane {
   static KeyPlane Grouped(int64_t tokens) { return {.group = tokens}; }
 
   int64_t Position(int64_t j) const { return factor * (j % period / group); }
-  // What R must be added to a stored key to bring it to the absolute plane.
-  int64_t ToAbsolute(int64_t j) const { return unit * j - Position(j); }
+  // Where key j would lie on the absolute plane.
+  int64_t AbsolutePosition(int64_t j) const { return unit * j; }
 };
 
 // One sequence of a batch, in one layer.
@@ -39,7 +39,8 @@ struct AttentionSequence {
   const PolicyState* state = nullptr;
   const PolicyState* first_state = nullptr;  // the same sequence's in the first layer
   const RotationTable* rotations = nullptr;
-  float scale = 1;  // of logits: amplitude^2 / sqrt(head_dim)
+  float scale = 1;              // of logits: amplitude^2 / sqrt(head_dim)
+  bool keys_unrotated = false;  // in the store, whatever the plane: they are turned to it as they are read
   // The sequence's tokens once the model's call that feeds it is done: where a prompt ends, whatever the
   // blocks it comes in; of a decoded token its position + 1.
   int64_t call_end = 0;

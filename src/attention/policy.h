@@ -47,7 +47,8 @@ struct StepInput {
   float* softmax = nullptr;  // [n_tokens, n_heads, 2] as in QueryToken; Observe alone has them
   AttentionExecutor* executor = nullptr;
   ThreadPool* pool = nullptr;
-  std::span<const std::unique_ptr<PolicyScratch>> scratch = {};  // one for each thread of the pool; no plan is built meanwhile
+  std::span<const std::unique_ptr<PolicyScratch>> scratch =
+      {};  // one for each thread of the pool; no plan is built meanwhile
   const CancelToken* cancel = nullptr;
 };
 
@@ -59,6 +60,9 @@ class Policy {
 
   // The plane on which keys are stored.
   virtual KeyPlane Plane() const { return KeyPlane::Absolute(); }
+  // Whether it looks at stored keys itself, to choose or to remember: then they must lie on its plane, and
+  // keep the frequencies that they came with.
+  virtual bool ReadsKeys() const { return true; }
   // Rotations in a plan over n tokens are below this, in units of the plane.
   virtual int64_t RotationBound(int64_t n) const = 0;
 

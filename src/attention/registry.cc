@@ -74,7 +74,13 @@ Result<std::vector<LayerAttention>> MakeAttention(std::string_view text, const A
     std::vector<LayerAttention> layers;
     const bool follows_length = chosen.follows_length || reader.follows_length();
     for (const auto& policy : policies) {
-      layers.push_back({policy, chosen.frequencies, chosen.explain, follows_length});
+      if (chosen.following.turns_keys && policy->ReadsKeys()) {
+        return InvalidInput(fmt::format(
+            "{} looks at stored keys itself, so they cannot be turned to newer frequencies under it: use "
+            "{}:mode=freeze, or a method that reads every key it sees",
+            spec.policy, spec.frequencies));
+      }
+      layers.push_back({policy, chosen.frequencies, chosen.explain, follows_length, chosen.following});
     }
     return layers;
   }

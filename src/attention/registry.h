@@ -16,6 +16,7 @@ struct LayerAttention {
   Frequencies frequencies;
   std::string explain_frequencies = {};  // one line; empty for the model's own
   bool follows_length = false;           // made for a text of AttentionModel::text_tokens
+  FollowingFrequencies following = {};
 };
 
 std::vector<std::string> PolicyNames();

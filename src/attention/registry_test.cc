@@ -108,6 +108,8 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
       {"longheads,chunk=256", 512, "use at most chunk=170"},
       {"pi:factor=4+longheads,window=20k", 4096, "window=20480 is larger than the 16384 tokens"},
       {"pi:factor=4+longheads,chunk=2048", 4096, "use at most chunk=1365"},
+      {"dynamic-ntk:mode=exact+longheads", 4096, "use dynamic-ntk:mode=freeze"},
+      {"dynamic-ntk:mode=frozen", 4096, "mode is 'frozen', but must be freeze or exact or stale"},
   };
   for (const auto& [spec, trained, expected] : cases) {
     const auto layers = MakeAttention(spec, Model(trained));

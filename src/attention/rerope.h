@@ -26,6 +26,7 @@ class ReRope : public Policy {
     return options_.leak == 0 ? KeyPlane::Unrotated() : KeyPlane{.unit = options_.leak};
   }
   // Far rotations are below near ones.
+  bool ReadsKeys() const override { return false; }
   int64_t RotationBound(int64_t n) const override { return Plane().unit * n; }
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;

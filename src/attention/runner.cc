@@ -11,6 +11,7 @@ AttentionSequence ViewOf(const AttendingSequence& sequence, int64_t call_end) {
           .first_state = sequence.first_state,
           .rotations = sequence.rotations,
           .scale = sequence.scale,
+          .keys_unrotated = sequence.keys_unrotated,
           .call_end = call_end};
 }
 
@@ -40,7 +41,7 @@ void AttentionRunner::Store(const Policy& policy, const AttendingSequence& seque
   const int64_t d = shape_.head_dim;
   const int64_t kv_floats = shape_.n_kv_heads * d;
   const int64_t first = sequence.kv->size() + row_begin;
-  const KeyPlane plane = policy.Plane();
+  const KeyPlane plane = sequence.keys_unrotated ? KeyPlane::Unrotated() : policy.Plane();
   constexpr int64_t kRows = 32;
   pool_.Run((n + kRows - 1) / kRows, [&](int64_t task, int) {
     for (int64_t i = task * kRows; i < std::min(n, (task + 1) * kRows); ++i) {
@@ -153,7 +154,8 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
     const int64_t position = sequence.kv->size();
     for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
       const int64_t at = i * kv_floats + head * d;
-      vector_.rotate(rows.k + at, plane.Position(position), *sequence.rotations, rows.k + at);
+      const int64_t x = sequence.keys_unrotated ? 0 : plane.Position(position);
+      vector_.rotate(rows.k + at, x, *sequence.rotations, rows.k + at);
       sequence.kv->Write(rows.layer, head, position, 1, rows.k + at, kv_floats, rows.v + at, kv_floats);
     }
     tokens_.push_back({.sequence = static_cast<int32_t>(i),

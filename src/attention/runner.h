@@ -22,8 +22,9 @@ struct AttendingSequence {
   PolicyState* state = nullptr;
   const PolicyState* first_state = nullptr;  // of the first layer
   const RotationTable* rotations = nullptr;
-  float scale = 1;          // of logits
-  int64_t n_following = 0;  // tokens of the same prompt that come in later calls of Prefill
+  float scale = 1;              // of logits
+  bool keys_unrotated = false;  // as in AttentionSequence
+  int64_t n_following = 0;      // tokens of the same prompt that come in later calls of Prefill
 };
 
 // Rows of new tokens in one layer.

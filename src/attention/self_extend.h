@@ -23,6 +23,7 @@ class SelfExtend : public Policy {
   SelfExtend(const SelfExtendOptions& options, const HeadShape& shape, int64_t trained_window);
 
   KeyPlane Plane() const override { return {.factor = unit_, .group = options_.group, .unit = unit_}; }
+  bool ReadsKeys() const override { return false; }
   int64_t RotationBound(int64_t n) const override { return unit_ * n; }  // far rotations are below near ones
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;

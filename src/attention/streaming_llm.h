@@ -24,6 +24,7 @@ class StreamingLlm : public Policy {
   StreamingLlm(const StreamingLlmOptions& options, const HeadShape& shape)
       : options_(options), shape_(shape) {}
 
+  bool ReadsKeys() const override { return false; }
   int64_t RotationBound(int64_t n) const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;

@@ -15,6 +15,12 @@ constexpr int64_t kLogitRows = 512;  // the same for the vocabulary
 
 int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Radians per position where rotations count in 1 / unit of a token.
+std::vector<double> PerUnit(std::vector<double> theta, int64_t unit) {
+  for (double& value : theta) value /= static_cast<double>(unit);
+  return theta;
+}
+
 Error Cancelled() { return {ErrorKind::kCancelled, "stopped"}; }
 
 }  // namespace
@@ -96,6 +102,10 @@ Transformer::~Transformer() = default;
 
 void Transformer::SetAttention(std::vector<LayerAttention> attention) {
   LH_CHECK(static_cast<int64_t>(attention.size()) == config_.n_layers);
+  for (const LayerAttention& layer : attention) {  // one table serves all layers where frequencies follow
+    LH_CHECK(!layer.following.at == !attention[0].following.at);
+    LH_CHECK(!layer.following.at || layer.policy->Plane().unit == attention[0].policy->Plane().unit);
+  }
   runner_.Forget();
   attention_ = std::move(attention);
   rotations_.clear();
@@ -111,9 +121,8 @@ void Transformer::SetAttention(std::vector<LayerAttention> attention) {
       }
     }
     if (!table) {
-      std::vector<double> theta = own.theta;
-      for (double& value : theta) value /= static_cast<double>(unit);
-      table = std::make_shared<RotationTable>(theta, config_.head_dim, config_.layout, 256);
+      table =
+          std::make_shared<RotationTable>(PerUnit(own.theta, unit), config_.head_dim, config_.layout, 256);
     }
     rotations_.push_back(std::move(table));
     const double scale = own.amplitude * own.amplitude / std::sqrt(static_cast<double>(config_.head_dim));
@@ -133,6 +142,13 @@ void Transformer::EnsureRotations(int64_t n_tokens) {
     // Keys are rotated by less than the whole text, queries by less than the policy says.
     rotations_[i]->Ensure(std::max(policy.RotationBound(n_tokens), policy.Plane().unit * n_tokens));
   }
+  const LayerAttention& layer = attention_[0];
+  const auto known = [n_tokens](const auto& entry) { return entry.first == n_tokens; };
+  if (!layer.following.at || std::ranges::any_of(following_, known)) return;
+  auto table =
+      std::make_unique<RotationTable>(PerUnit(layer.following.at(n_tokens).theta, layer.policy->Plane().unit),
+                                      config_.head_dim, config_.layout, rotations_[0]->n_positions());
+  following_.emplace_back(n_tokens, std::move(table));
 }
 
 int64_t Transformer::TokenBlock() const {
@@ -146,13 +162,18 @@ int64_t Transformer::TokenBlock() const {
   return block;
 }
 
-AttendingSequence Transformer::Attending(SequenceState& sequence, int64_t layer) const {
+AttendingSequence Transformer::Attending(SequenceState& sequence, int64_t layer, int64_t n_end) const {
   const std::size_t at = static_cast<std::size_t>(layer);
+  const RotationTable* rotations = rotations_[at].get();
+  for (const auto& [n_tokens, table] : following_) {
+    if (n_tokens == n_end) rotations = table.get();
+  }
   return {.kv = &sequence.kv,
           .state = sequence.policies[at].get(),
           .first_state = sequence.policies[0].get(),
-          .rotations = rotations_[at].get(),
-          .scale = scales_[at]};
+          .rotations = rotations,
+          .scale = scales_[at],
+          .keys_unrotated = attention_[at].following.turns_keys};
 }
 
 void Transformer::Embed(int32_t token, float* out) const {
@@ -164,6 +185,7 @@ void Transformer::Embed(int32_t token, float* out) const {
 Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outputs outputs,
                             const ForwardControl& control, std::vector<float>& hidden) {
   hidden.clear();
+  following_.clear();
   const int64_t embed = config_.embed_dim;
   for (const BatchItem& item : items) {
     for (const int32_t token : item.tokens) {
@@ -315,7 +337,7 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
     prepare(qkv);
     multiply(qkv);
     if (cancelled()) return tl::unexpected<Error>(Cancelled());
-    AttendingSequence attending = Attending(sequence, layer);
+    AttendingSequence attending = Attending(sequence, layer, first + n + n_following);
     attending.n_following = n_following;
     if (!runner_.Prefill(policy, attending, a.Rows(layer), n, cancel)) {
       return tl::unexpected<Error>(Cancelled());
@@ -411,7 +433,9 @@ Status Transformer::DecodeStep(std::span<const BatchItem> items) {
                            {&weights.v, a.normed.data(), a.values.data()}};
     multiply(qkv);
     decode_->sequences.clear();
-    for (const BatchItem& item : items) decode_->sequences.push_back(Attending(*item.sequence, layer));
+    for (const BatchItem& item : items) {
+      decode_->sequences.push_back(Attending(*item.sequence, layer, item.sequence->size() + 1));
+    }
     runner_.Decode(policy, decode_->sequences, a.Rows(layer));
     const Product o[] = {{&weights.o, a.attended.data(), a.normed.data()}};
     multiply(o);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/registry.h"
@@ -90,7 +91,8 @@ class Transformer {
   void Embed(int32_t token, float* out) const;
   void EnsureRotations(int64_t n_tokens);
   int64_t TokenBlock() const;
-  AttendingSequence Attending(SequenceState& sequence, int64_t layer) const;
+  // In a call after which the sequence has n_end tokens.
+  AttendingSequence Attending(SequenceState& sequence, int64_t layer, int64_t n_end) const;
 
   ModelConfig config_;
   ModelWeights weights_;
@@ -102,6 +104,8 @@ class Transformer {
   std::shared_ptr<KvPool> kv_pool_;
   std::vector<std::shared_ptr<RotationTable>> rotations_;  // per layer; layers of equal frequencies share
   std::vector<float> scales_;                              // per layer: logit scale
+  // Of the call that runs, where frequencies follow the length: for each length that a sequence comes to.
+  std::vector<std::pair<int64_t, std::unique_ptr<RotationTable>>> following_;
   AttentionRunner runner_;
   std::unique_ptr<Prefill> prefill_;
   std::unique_ptr<Decode> decode_;

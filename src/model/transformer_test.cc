@@ -296,6 +296,57 @@ TEST(Transformer, RefusesTokensOutsideTheVocabularyBeforeAnyWork) {
   }
 }
 
+// With one layer, keys and values do not depend on what was attended to: under exact dynamic NTK a token that
+// is decoded sees what it would have seen with the frequencies of the whole text from the start; under stale
+// it does not; and a prompt that is read at once is the same under all.
+TEST(Transformer, FrequenciesThatFollowTheLengthAreThoseOfTheCall) {
+  TinyLlamaOptions model = kTiny;
+  model.n_layers = 1;
+  model.context_length = 128;
+  constexpr int64_t kAll = 400, kDecoded = 60;
+  const std::vector<int32_t> tokens = TinyTokens(kAll, model.vocab_size, 9);
+  const std::span<const int32_t> prompt = std::span(tokens).first(kAll - kDecoded);
+  const auto last_row = [&](const std::vector<float>& hidden) {
+    return std::vector<float>(hidden.end() - model.embed, hidden.end());
+  };
+  const auto difference = [](const std::vector<float>& a, const std::vector<float>& b) {
+    double largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      largest = std::max(largest, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+    return largest;
+  };
+  // alpha n / L - (alpha - 1) with alpha = 2
+  TinyTransformer whole({.model = model, .attention = "ntk:factor=5.25+full"});
+  SequenceState sequence = whole->NewSequence();
+  const std::vector<float> expected = last_row(whole.Prefill(sequence, tokens));
+  const auto decoded = [&](const std::string& attention) {
+    TinyTransformer tiny({.model = model, .attention = attention});
+    SequenceState own = tiny->NewSequence();
+    tiny.Prefill(own, prompt);
+    return last_row(tiny.Decode(own, std::span(tokens).subspan(prompt.size())));
+  };
+  EXPECT_LT(difference(decoded("dynamic-ntk:mode=exact+full"), expected), 1e-4);
+  EXPECT_GT(difference(decoded("dynamic-ntk:mode=stale+full"), expected), 1e-3);
+  for (const char* const mode : {"exact", "stale"}) {
+    TinyTransformer tiny({.model = model, .attention = std::string("dynamic-ntk:mode=") + mode + "+full"});
+    SequenceState at_once = tiny->NewSequence();
+    EXPECT_LT(difference(last_row(tiny.Prefill(at_once, tokens)), expected), 1e-4) << mode;
+    // A batch of unequal lengths: each sequence has frequencies of its own.
+    SequenceState one = tiny->NewSequence(), other = tiny->NewSequence();
+    tiny.Prefill(one, std::span(tokens).first(200));
+    tiny.Prefill(other, std::span(tokens).first(300));
+    SequenceState one_alone = one.Fork(), other_alone = other.Fork();
+    const BatchItem batch[] = {{&one, std::span(tokens).subspan(200, 1)},
+                               {&other, std::span(tokens).subspan(300, 1)}};
+    std::vector<float> together;
+    ASSERT_TRUE(tiny->Forward(batch, Phase::kDecode, Outputs::kLast, {}, together));
+    std::vector<float> apart = tiny.Decode(one_alone, std::span(tokens).subspan(200, 1));
+    const std::vector<float> second = tiny.Decode(other_alone, std::span(tokens).subspan(300, 1));
+    apart.insert(apart.end(), second.begin(), second.end());
+    EXPECT_TRUE(SameBits(together, apart)) << mode;
+  }
+}
+
 TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
   for (const char* const attention :
        {"full", kEsa, kLongHeads, kOddLongHeads, "lm-infinite,local=64,top_k=8,top_k_from=0",

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,16 @@ struct Frequencies {
   double amplitude = 1.0;     // q and k are both multiplied by it: logits by its square
 
   int64_t rotary_dim() const { return 2 * static_cast<int64_t>(theta.size()); }
+};
+
+// Frequencies that change with the length so far.
+struct FollowingFrequencies {
+  // Those of a call of the model after which the sequence has n tokens; empty: they do not change. The
+  // amplitude is the same for all n.
+  std::function<Frequencies(int64_t n_tokens)> at = {};
+  // Keys are kept unrotated and turned by the newest frequencies as they are read; else each keeps the
+  // rotation of the call that brought it.
+  bool turns_keys = false;
 };
 
 // theta_m = base^(-2m / rotary_dim) / divisors[m]; `divisors` is empty or has rotary_dim / 2 positive entries
