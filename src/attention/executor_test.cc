@@ -307,7 +307,7 @@ TEST_P(ExecutorTest, KeysComeToTheAbsolutePlaneFromAnyOther) {
       {KeyPlane::Absolute(), "absolute"},
       {KeyPlane::Unrotated(), "unrotated"},
       {KeyPlane::ChunkLocal(20), "chunk"},
-      {KeyPlane::Grouped(7), "grouped"},
+      {{.group = 7}, "grouped"},
       {{.factor = 1, .unit = 16}, "scaled"},  // stored at j / 16
       {{.factor = 5, .group = 5, .unit = 5}, "grouped in fifths"}};
   for (const auto& [plane, name] : planes) {

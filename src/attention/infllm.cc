@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "attention/shared_blocks.h"
+#include "attention/top_k.h"
 #include "base/check.h"
 
 namespace longheads {
@@ -83,8 +84,8 @@ void TakeBest(std::span<const double> scores, int64_t count, std::vector<int32_t
   std::iota(order.begin(), order.end(), 0);
   if (static_cast<int64_t>(order.size()) <= count) return;
   const auto better = [&](int32_t a, int32_t b) {
-    const double score_a = scores[static_cast<std::size_t>(a)];
-    const double score_b = scores[static_cast<std::size_t>(b)];
+    const double score_a = Comparable(scores[static_cast<std::size_t>(a)]);
+    const double score_b = Comparable(scores[static_cast<std::size_t>(b)]);
     return score_a != score_b ? score_a > score_b : a < b;
   };
   std::nth_element(order.begin(), order.begin() + count, order.end(), better);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "attention/shared_blocks.h"
+#include "attention/top_k.h"
 #include "base/check.h"
 
 namespace longheads {
@@ -374,7 +375,9 @@ void LongHeads::ChooseChunks(int64_t position, Phase phase, Chooser chooser, con
   } else if (static_cast<int64_t>(candidates.size()) > n_free) {
     const float sign = options_.choose == Choose::kLastK ? -1.0f : 1.0f;
     const auto better = [scores, sign](int32_t a, int32_t b) {
-      return scores[a] != scores[b] ? sign * scores[a] > sign * scores[b] : a < b;
+      const float score_a = Comparable(sign * scores[a]);
+      const float score_b = Comparable(sign * scores[b]);
+      return score_a != score_b ? score_a > score_b : a < b;
     };
     std::nth_element(candidates.begin(), candidates.begin() + n_free, candidates.end(), better);
     candidates.resize(static_cast<std::size_t>(n_free));

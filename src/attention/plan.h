@@ -26,7 +26,6 @@ struct KeyPlane {
   static KeyPlane Absolute() { return {}; }
   static KeyPlane Unrotated() { return {.factor = 0}; }
   static KeyPlane ChunkLocal(int64_t chunk) { return {.period = chunk}; }
-  static KeyPlane Grouped(int64_t tokens) { return {.group = tokens}; }
 
   int64_t Position(int64_t j) const { return factor * (j % period / group); }
   // Where key j would lie on the absolute plane.

@@ -3,11 +3,20 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 namespace longheads {
+
+// What takes a score's place where scores are compared: one that is no number, of a damaged model, is the
+// worst. Without it the comparison is no order, and a sort may leave its array.
+template <typename T>
+T Comparable(T score) {
+  return std::isnan(score) ? -std::numeric_limits<T>::infinity() : score;
+}
 
 class TopK {
  public:

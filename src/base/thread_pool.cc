@@ -73,8 +73,9 @@ void ThreadPool::RunErased(int64_t n_tasks, Call call, const void* body) {
   }
   TakeTasks(0);
   if (share) {
-    for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
+    for (int spin = 0; running_.load(std::memory_order_acquire) != 0;) {
       if (spin < kSpins) {
+        ++spin;
         Pause();
       } else {
         std::this_thread::yield();

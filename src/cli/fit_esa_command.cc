@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
 #include "engine/esa_compression.h"
@@ -48,20 +49,19 @@ Result<int> Fit(const FitEsaCommandOptions& options) {
   LH_ASSIGN(const EsaFitReport report, FitEsaCompression(fit));
   if (progress) progress->Finish();
   progress.reset();
-  fmt::print("fitted to {} tokens of {}, for n_local={}, dim up to {}\nsaved as {}\n\n", report.n_tokens,
-             options.file.empty() ? "the built-in sample" : options.file, report.n_local, report.dim,
-             report.path);
-  fmt::print("  dim   squared error of the scores\n");
-  for (const auto& error : report.errors) fmt::print("{:5}   {:.4f}%\n", error.dim, 100 * error.share);
+  Print("fitted to {} tokens of {}, for n_local={}, dim up to {}\nsaved as {}\n\n", report.n_tokens,
+        options.file.empty() ? "the built-in sample" : options.file, report.n_local, report.dim, report.path);
+  Print("  dim   squared error of the scores\n");
+  for (const auto& error : report.errors) Print("{:5}   {:.4f}%\n", error.dim, 100 * error.share);
   if (options.recall_file.empty()) return 0;
 
   fit.text = std::move(recall_text);
   LH_ASSIGN(const EsaRecallReport recall, MeasureEsaRecall(fit));
   if (progress) progress->Finish();
-  fmt::print("\n{} tokens of {}: of what exact scores choose, compressed ones find\n", recall.n_tokens,
-             options.recall_file);
-  for (const auto& found : recall.found) fmt::print("{:5}   {:.1f}%\n", found.dim, 100 * found.share);
-  fmt::print("(by chance {:.1f}%)\n", 100 * recall.by_chance);
+  Print("\n{} tokens of {}: of what exact scores choose, compressed ones find\n", recall.n_tokens,
+        options.recall_file);
+  for (const auto& found : recall.found) Print("{:5}   {:.1f}%\n", found.dim, 100 * found.share);
+  Print("(by chance {:.1f}%)\n", 100 * recall.by_chance);
   return 0;
 }
 

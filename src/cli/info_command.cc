@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "model/gguf_vocabulary.h"
 
 namespace longheads {
@@ -16,7 +17,7 @@ struct InfoOptions {
   std::string context;
 };
 
-void Line(std::string_view name, const std::string& value) { fmt::print("{:<16}{}\n", name, value); }
+void Line(std::string_view name, const std::string& value) { Print("{:<16}{}\n", name, value); }
 
 std::string TypeMix(const GgufFile& file) {
   std::map<std::string_view, std::pair<int, uint64_t>> mix;

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "formats/npy.h"
 
@@ -75,23 +76,23 @@ Result<int> Logits(const LogitsOptions& options) {
   LH_ASSIGN(NpyWriter<float> writer, NpyWriter<float>::Create(options.out, shape));
   Session session = engine->NewSession();
 
-  // A row of logits is 200 KB for the default model: never all of them at once.
-  constexpr int64_t kRows = 64;
-  constexpr int64_t kTokens = 1024;
   PrefillProgress progress("logits", n);
-  for (int64_t begin = 0; begin < n_prefill; begin += kTokens) {
-    const int64_t n_here = std::min(kTokens, n_prefill - begin);
-    LH_ASSIGN(const std::vector<float> hidden,
-              engine->Prefill(session,
-                              std::span(tokens).subspan(static_cast<std::size_t>(begin),
-                                                        static_cast<std::size_t>(n_here)),
-                              Outputs::kAll, {.cancel = &interrupt, .progress = nullptr}));
-    for (int64_t row = 0; row < n_here; row += kRows) {
+  const double whole = static_cast<double>(n);
+  if (n_prefill > 0) {
+    // One call, as any prompt is read; half of the time, say, is the vocabulary's.
+    const double half = static_cast<double>(n_prefill) / whole / 2;
+    LH_ASSIGN(
+        const std::vector<float> hidden,
+        engine->Prefill(session, std::span(tokens).first(static_cast<std::size_t>(n_prefill)), Outputs::kAll,
+                        {.cancel = &interrupt, .progress = [&](double share) { progress(half * share); }}));
+    // A row of logits is 200 KB for the default model: never all of them at once.
+    constexpr int64_t kRows = 64;
+    for (int64_t row = 0; row < n_prefill; row += kRows) {
       if (interrupt.cancelled()) return MakeError(ErrorKind::kCancelled, "stopped");
-      const int64_t n_rows = std::min(kRows, n_here - row);
+      const int64_t n_rows = std::min(kRows, n_prefill - row);
       LH_TRY(writer.Append(engine->Logits(std::span(hidden).subspan(
           static_cast<std::size_t>(row * embed), static_cast<std::size_t>(n_rows * embed)))));
-      progress(static_cast<double>(begin + row + n_rows) / static_cast<double>(n));
+      progress(half + half * static_cast<double>(row + n_rows) / static_cast<double>(n_prefill));
     }
   }
   Session* const self = &session;
@@ -100,12 +101,12 @@ Result<int> Logits(const LogitsOptions& options) {
     LH_ASSIGN(const std::vector<float> hidden,
               engine->Decode(std::span(&self, 1), std::span(tokens).subspan(static_cast<std::size_t>(i), 1)));
     LH_TRY(writer.Append(engine->Logits(hidden)));
-    progress(static_cast<double>(i + 1) / static_cast<double>(n));
+    progress(static_cast<double>(i + 1) / whole);
   }
   progress.Finish();
   LH_TRY(writer.Close());
-  fmt::print(stderr, "wrote {}: float32 [{}, {}], {} tokens in prefill, {} decoded ({})\n", options.out, n,
-             vocab, n_prefill, n - n_prefill, engine->DescribeKernels());
+  Note("wrote {}: float32 [{}, {}], {} tokens in prefill, {} decoded ({})\n", options.out, n, vocab,
+       n_prefill, n - n_prefill, engine->DescribeKernels());
   return 0;
 }
 

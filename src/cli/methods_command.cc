@@ -5,6 +5,7 @@
 #include "attention/frequency_registry.h"
 #include "attention/registry.h"
 #include "cli/command.h"
+#include "cli/output.h"
 
 namespace longheads {
 namespace {
@@ -15,31 +16,30 @@ struct MethodsOptions {
 };
 
 // `separator`: what stands between the name and its options.
-void Print(const MethodInfo& method, char separator) {
-  fmt::print("{}\n  {}\n  Source: {}.\n", method.name, method.summary, method.source);
-  if (method.options.empty()) fmt::print("  It takes no options.\n");
+void PrintMethod(const MethodInfo& method, char separator) {
+  Print("{}\n  {}\n  Source: {}.\n", method.name, method.summary, method.source);
+  if (method.options.empty()) Print("  It takes no options.\n");
   for (const OptionInfo& option : method.options) {
-    fmt::print("\n  {}={}\n      {}.\n      default: {}{}{}\n", option.name, option.type, option.meaning,
-               option.default_value, option.range.empty() ? "" : "; range: ", option.range);
+    Print("\n  {}={}\n      {}.\n      default: {}{}{}\n", option.name, option.type, option.meaning,
+          option.default_value, option.range.empty() ? "" : "; range: ", option.range);
   }
   if (!method.options.empty()) {
-    fmt::print("\n  As in: --attn {}{}{}=VALUE\n", method.name, separator, method.options[0].name);
+    Print("\n  As in: --attn {}{}{}=VALUE\n", method.name, separator, method.options[0].name);
   }
-  fmt::print("  More: docs/methods/{}\n", PageOf(method));
+  Print("  More: docs/methods/{}\n", PageOf(method));
 }
 
 Result<int> ShowMethods(const MethodsOptions& options) {
   if (options.name.empty()) {
-    fmt::print(
+    Print(
         "What --attn takes: [FREQUENCIES+]METHOD, each with its options:\n"
         "  METHOD,option=value,option=value\n"
         "  FREQUENCIES:option=value:option=value+METHOD,option=value\n"
         "FREQUENCIES alone are those with full attention.\n\nMethods: which keys each query sees\n");
-    for (const MethodInfo& method : Methods()) fmt::print("  {:<15}{}\n", method.name, method.summary);
-    fmt::print("\nFrequencies: how fast positions turn queries and keys\n");
-    for (const MethodInfo& method : FrequencyMethods())
-      fmt::print("  {:<15}{}\n", method.name, method.summary);
-    fmt::print("\n'longheads methods NAME' shows the options of one.\n");
+    for (const MethodInfo& method : Methods()) Print("  {:<15}{}\n", method.name, method.summary);
+    Print("\nFrequencies: how fast positions turn queries and keys\n");
+    for (const MethodInfo& method : FrequencyMethods()) Print("  {:<15}{}\n", method.name, method.summary);
+    Print("\n'longheads methods NAME' shows the options of one.\n");
     return 0;
   }
   const MethodInfo* method = FindMethod(options.name);
@@ -53,9 +53,9 @@ Result<int> ShowMethods(const MethodsOptions& options) {
                                     NearestName(options.name, names)));
   }
   if (options.markdown) {
-    fmt::print("{}", OptionTable(*method));
+    Print("{}", OptionTable(*method));
   } else {
-    Print(*method, is_policy ? ',' : ':');
+    PrintMethod(*method, is_policy ? ',' : ':');
   }
   return 0;
 }

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "cli/output.h"
+
 namespace longheads {
 namespace {
 
@@ -41,16 +43,15 @@ void PrefillProgress::operator()(double share) {
       fmt::format("{}: {:3.0f} % of {} tokens, {:.0f} tokens/s, {} left", label_, 100 * share, n_tokens_,
                   done / elapsed, FormatDuration(elapsed * (1 - share) / share));
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}", line);
+    Note("\r\033[K{}", line);
   } else {
-    fmt::print(stderr, "{}\n", line);
+    Note("{}\n", line);
   }
-  std::fflush(stderr);
   shown_ = true;
 }
 
 void PrefillProgress::Finish() {
-  if (terminal_ && shown_) fmt::print(stderr, "\r\033[K");
+  if (terminal_ && shown_) Note("\r\033[K");
 }
 
 }  // namespace longheads

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
 
@@ -49,7 +50,7 @@ const char* ReasonName(StopReason reason) {
 // Every note goes to stderr: stdout carries the answer alone.
 template <typename... Args>
 void Note(const RunOptions& options, fmt::format_string<Args...> format, Args&&... args) {
-  if (!options.quiet) fmt::print(stderr, "{}\n", fmt::format(format, std::forward<Args>(args)...));
+  if (!options.quiet) WriteNote(fmt::format(format, std::forward<Args>(args)...) + "\n");
 }
 
 // The text, then a blank line and the question, as one message.
@@ -74,7 +75,10 @@ Result<std::string> ReadPrompt(const RunOptions& options) {
 
 Result<int> Run(const RunOptions& options) {
   LH_TRY(Sampler::Create(options.sampling));
-  if (options.max_tokens < 1) return InvalidInput("-n must be at least 1");
+  constexpr int64_t kMostTokens = int64_t{1} << 40;
+  if (options.max_tokens < 1 || options.max_tokens > kMostTokens) {
+    return InvalidInput(fmt::format("-n is {}, but must be 1 to {}", options.max_tokens, kMostTokens));
+  }
   LH_ASSIGN(const std::string prompt, ReadPrompt(options));
   const CancelToken& interrupt = InterruptToken();
 
@@ -144,13 +148,12 @@ Result<int> Run(const RunOptions& options) {
         {"seconds", {{"load", load_seconds}, {"prefill", prefill_seconds}, {"decode", decode_seconds}}},
         {"tokens_per_second", {{"prefill", prefill_speed}, {"decode", decode_speed}}},
     };
-    fmt::print("{}\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    Print("{}\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
-    fmt::print("\n");
+    Print("\n");
   }
-  if (std::fflush(stdout) != 0 || closed) {
-    return MakeError(ErrorKind::kIo, "the answer could not be written to standard output");
-  }
+  if (closed) return MakeError(ErrorKind::kIo, "the answer could not be written to standard output");
+  LH_TRY(FlushOutput());
   Note(options, "read {} tokens in {:.1f} s ({:.0f} tokens/s), wrote {} in {:.1f} s ({:.0f} tokens/s){}",
        n_prompt, prefill_seconds, prefill_speed, n_answer, decode_seconds, decode_speed,
        generated->reason == StopReason::kLength ? "; stopped at -n" : "");

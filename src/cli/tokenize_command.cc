@@ -7,6 +7,7 @@
 
 #include "cli/command.h"
 #include "cli/model_options.h"
+#include "cli/output.h"
 #include "cli/text_input.h"
 #include "formats/gguf.h"
 #include "model/gguf_vocabulary.h"
@@ -29,29 +30,22 @@ Result<std::unique_ptr<const Tokenizer>> LoadTokenizer(const std::string& model)
   return Tokenizer::Create(std::move(vocabulary));
 }
 
-Status Flush() {
-  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return {};
-  return MakeError(ErrorKind::kIo, "standard output could not be written: is the disk full?");
-}
-
 Result<int> Tokenize(const TokenizeOptions& options) {
   LH_ASSIGN(const std::string text, ReadText(options.input));
   const std::string invalid = DescribeInvalidUtf8(text);
-  if (!invalid.empty()) fmt::print(stderr, "note: {}; it and its like are read as U+FFFD\n", invalid);
+  if (!invalid.empty()) Note("note: {}; it and its like are read as U+FFFD\n", invalid);
   LH_ASSIGN(const auto tokenizer, LoadTokenizer(options.model));
   LH_ASSIGN(const std::size_t n_lost, tokenizer->BytesWithoutToken(text));
   if (n_lost > 0) {
-    fmt::print(stderr, "note: {} bytes of the text have no token in this vocabulary and are left out\n",
-               n_lost);
+    Note("note: {} bytes of the text have no token in this vocabulary and are left out\n", n_lost);
   }
   LH_ASSIGN(const std::vector<TokenId> ids,
             tokenizer->Encode(text, {.parse_special = options.special, .add_special = options.special}));
   if (options.json) {
-    fmt::print("{}\n", nlohmann::json(ids).dump());
+    Print("{}\n", nlohmann::json(ids).dump());
   } else {
-    for (const TokenId id : ids) fmt::print("{}\n", id);
+    for (const TokenId id : ids) Print("{}\n", id);
   }
-  LH_TRY(Flush());
   return 0;
 }
 
@@ -99,11 +93,10 @@ Result<int> Detokenize(const TokenizeOptions& options) {
             ParseIds(text, static_cast<int64_t>(tokenizer->vocabulary().tokens.size())));
   const std::string decoded = tokenizer->Decode(ids, options.special);
   if (options.json) {
-    fmt::print("{}\n", nlohmann::json(decoded).dump());
+    Print("{}\n", nlohmann::json(decoded).dump());
   } else {
-    std::fwrite(decoded.data(), 1, decoded.size(), stdout);
+    WriteOutput(decoded);
   }
-  LH_TRY(Flush());
   return 0;
 }
 
@@ -112,7 +105,9 @@ Result<int> Detokenize(const TokenizeOptions& options) {
 void AddTokenizeCommands(CLI::App& program, Command& command) {
   CLI::App* const tokenize = program.add_subcommand("tokenize", "Prints the token ids of a text");
   const auto to_ids = std::make_shared<TokenizeOptions>();
-  tokenize->add_option("-m,--model", to_ids->model, "GGUF file (one with a vocabulary alone will do)")
+  tokenize
+      ->add_option("-m,--model", to_ids->model,
+                   "GGUF file (one with a vocabulary alone will do); without it, the default model")
       ->type_name("FILE");
   AddTextInput(*tokenize, to_ids->input, "Text");
   tokenize->add_flag("--special", to_ids->special,
@@ -124,7 +119,9 @@ void AddTokenizeCommands(CLI::App& program, Command& command) {
 
   CLI::App* const detokenize = program.add_subcommand("detokenize", "Prints the text of token ids");
   const auto to_text = std::make_shared<TokenizeOptions>();
-  detokenize->add_option("-m,--model", to_text->model, "GGUF file (one with a vocabulary alone will do)")
+  detokenize
+      ->add_option("-m,--model", to_text->model,
+                   "GGUF file (one with a vocabulary alone will do); without it, the default model")
       ->type_name("FILE");
   AddTextInput(*detokenize, to_text->input, "Ids: one a line, or one JSON array");
   detokenize->add_flag("--special", to_text->special, "print control tokens too");

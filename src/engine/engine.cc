@@ -3,39 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cmath>
 #include <new>
 #include <system_error>
 
 #include "base/bytes.h"
 #include "base/cores.h"
+#include "base/memory.h"
 #include "engine/esa_compression.h"
 #include "model/gguf_vocabulary.h"
 #include "tokenizer/chat_prompt.h"
 
 namespace longheads {
 namespace {
-
-// What this process's group may still take; the most there is where there is no such limit.
-uint64_t AvailableInCgroup() {
-  uint64_t limit = 0;
-  uint64_t used = 0;
-  if (!(std::ifstream("/sys/fs/cgroup/memory.max") >> limit)) return ~uint64_t{0};  // "max", or no cgroup v2
-  if (!(std::ifstream("/sys/fs/cgroup/memory.current") >> used)) return ~uint64_t{0};
-  return limit > used ? limit - used : 0;
-}
-
-// What Linux says can be had without swapping, and the process's group allows.
-uint64_t AvailableMemory() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  uint64_t kib = 0;
-  std::string unit;
-  while (file >> key >> kib >> unit) {
-    if (key == "MemAvailable:") return std::min(kib * 1024, AvailableInCgroup());
-  }
-  return AvailableInCgroup();
-}
 
 Error OutOfMemory() {
   return {ErrorKind::kOutOfMemory,
@@ -162,12 +142,16 @@ Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool ch
   return tl::unexpected<Error>(OutOfMemory());
 }
 
-Result<bool> Engine::ExpectText(int64_t n_tokens) {
+Result<bool> Engine::ExpectText(int64_t n_tokens) try {
   if (!FollowsTextLength() || attention_model_.text_tokens == n_tokens) return false;
-  attention_model_.text_tokens = n_tokens;
-  LH_ASSIGN(std::vector<LayerAttention> attention, MakeAttention(attention_spec_, attention_model_));
+  AttentionModel model = attention_model_;
+  model.text_tokens = n_tokens;
+  LH_ASSIGN(std::vector<LayerAttention> attention, MakeAttention(attention_spec_, model));
   transformer_->SetAttention(std::move(attention));
+  attention_model_.text_tokens = n_tokens;
   return true;
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(OutOfMemory());
 }
 
 bool Engine::FollowsTextLength() const {
@@ -336,6 +320,12 @@ Result<Generated> Engine::Generate(Session& session, std::span<const float> hidd
       break;
     }
     transformer_->Logits(state, logits);
+    if (std::ranges::none_of(logits, [](float logit) { return std::isfinite(logit); })) {
+      return MakeError(
+          ErrorKind::kUnsupported,
+          "the model gives no number for any token: its file may be damaged, or made for another "
+          "--compute");
+    }
     const TokenId token = sampler.Sample(std::span(logits).first(n_known), session.tokens());
     if (tokenizer_->IsEndOfGeneration(token)) {
       result.reason = StopReason::kEndOfGeneration;

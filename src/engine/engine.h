@@ -27,7 +27,7 @@ struct EngineOptions {
   std::string compute = "auto";    // auto, f32, bf16
   std::string kv_type = "auto";    // auto (as compute), f32, bf16
   std::string backend = "auto";    // kBackends
-  int threads = 0;                 // 0: the physical cores that this process may use
+  int threads = 0;                 // 1 .. 1024; 0: the physical cores that this process may use
   RopeOverrides rope = {};         // --rope-..., --yarn-...: said in the model file's place
   // For measurements: gives the layers' attention instead of `attention`.
   std::function<Result<std::vector<LayerAttention>>(const AttentionModel&)> make_attention = {};
@@ -49,6 +49,7 @@ class Session {
   std::vector<Phase> phases_;  // how each token was fed: Truncate feeds some again, the same way
 };
 
+// Bytes.
 struct MemoryPlan {
   uint64_t weights = 0;  // mapped from the file
   uint64_t kv = 0;       // keys and values of the text
@@ -58,7 +59,7 @@ struct MemoryPlan {
 };
 
 struct GenerateOptions {
-  int64_t max_tokens = 256;
+  int64_t max_tokens = 256;  // none are generated where it is 0 or less
   SamplerOptions sampling = {};
   const CancelToken* cancel = nullptr;
   // Each token as it comes, with the text that is whole by now. Returning false stops.
@@ -75,6 +76,9 @@ struct Generated {
 
 class Engine {
  public:
+  // Maps the model and makes everything but the text's memory. Refuses, with a sentence on what to change: a
+  // file that is no whole model of a known family, a method that cannot apply to it, an implementation that
+  // this processor cannot run. A `backend` by name holds for the whole process: oneDNN is told once.
   static Result<std::unique_ptr<Engine>> Load(const EngineOptions& options);
   ~Engine();
 
@@ -109,16 +113,16 @@ class Engine {
 
   Session NewSession() const;
   Session Fork(const Session& session) const;
-  // Forgets tokens [n, size). Where the method cannot go back exactly, the last few are fed again; should
-  // that fail, the session is as it was.
+  // Forgets tokens [n, size), 0 <= n <= size. Where the method cannot go back exactly, the last few are fed
+  // again; should that fail, the session is as it was.
   Status Truncate(Session& session, int64_t n);
 
-  // Appends a prompt. Gives the final hidden states: of the last token, or of all (see Logits). On an error
-  // the session is as it was.
+  // Appends a prompt of at least one token. Gives the final hidden states, normalised: nothing, of the last
+  // token [embed_dim], or of all [n_tokens, embed_dim] (see Logits). On an error the session is as it was.
   Result<std::vector<float>> Prefill(Session& session, std::span<const TokenId> tokens, Outputs outputs,
                                      const ForwardControl& control);
-  // Appends one token to each of several sessions; hidden states [n_sessions, embed_dim]. On an error all
-  // sessions are as they were.
+  // Appends one token to each of several sessions, all different; hidden states [n_sessions, embed_dim]. On
+  // an error all sessions are as they were.
   Result<std::vector<float>> Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens);
   // The same into memory of the caller's: allocates nothing inside a page and chunk.
   Status Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens,

@@ -16,6 +16,6 @@ std::span<const Implementation<GemmKernels>> GemmImplementations() {
   return list;
 }
 
-void LimitGemm(std::string_view backend) { onednn::Limit(backend); }
+bool LimitGemm(std::string_view backend) { return onednn::Limit(backend); }
 
 }  // namespace longheads

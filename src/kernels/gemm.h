@@ -64,7 +64,8 @@ struct GemmKernels {
 // for the process: oneDNN's ceiling is global, and set before its first product.
 std::span<const Implementation<GemmKernels>> GemmImplementations();
 
-// Tells oneDNN not to look above a backend ("avx2", ...). Call before the first product.
-void LimitGemm(std::string_view backend);
+// Tells oneDNN not to look above a backend ("avx2", ...). Whether it will not: after its first product it is too
+// late, and products run on what it chose then.
+bool LimitGemm(std::string_view backend);
 
 }  // namespace longheads

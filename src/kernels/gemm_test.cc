@@ -41,6 +41,8 @@ class GemmTest : public testing::TestWithParam<Implementation<GemmKernels>> {
  protected:
   void SetUp() override {
     if (!GetParam().declined.empty()) GTEST_SKIP() << GetParam().declined;
+    // ctest gives each test a process of its own.
+    if (!LimitGemm(GetParam().name)) GTEST_SKIP() << "another test of this process has used oneDNN already";
   }
 };
 

@@ -106,28 +106,30 @@ void Transformer::SetAttention(std::vector<LayerAttention> attention) {
     LH_CHECK(!layer.following.at == !attention[0].following.at);
     LH_CHECK(!layer.following.at || layer.policy->Plane().unit == attention[0].policy->Plane().unit);
   }
-  runner_.Forget();
-  attention_ = std::move(attention);
-  rotations_.clear();
-  scales_.clear();
-  for (std::size_t i = 0; i < attention_.size(); ++i) {
-    const Frequencies& own = attention_[i].frequencies;
+  // All that may throw comes before what was there goes.
+  std::vector<std::shared_ptr<RotationTable>> rotations;
+  std::vector<float> scales;
+  for (std::size_t i = 0; i < attention.size(); ++i) {
+    const Frequencies& own = attention[i].frequencies;
     std::shared_ptr<RotationTable> table;
-    const int64_t unit = attention_[i].policy->Plane().unit;
+    const int64_t unit = attention[i].policy->Plane().unit;
     for (std::size_t other = 0; other < i && !table; ++other) {
-      if (attention_[other].frequencies.theta == own.theta &&
-          attention_[other].policy->Plane().unit == unit) {
-        table = rotations_[other];
+      if (attention[other].frequencies.theta == own.theta && attention[other].policy->Plane().unit == unit) {
+        table = rotations[other];
       }
     }
     if (!table) {
       table =
           std::make_shared<RotationTable>(PerUnit(own.theta, unit), config_.head_dim, config_.layout, 256);
     }
-    rotations_.push_back(std::move(table));
+    rotations.push_back(std::move(table));
     const double scale = own.amplitude * own.amplitude / std::sqrt(static_cast<double>(config_.head_dim));
-    scales_.push_back(static_cast<float>(scale));
+    scales.push_back(static_cast<float>(scale));
   }
+  runner_.Forget();
+  attention_ = std::move(attention);
+  rotations_ = std::move(rotations);
+  scales_ = std::move(scales);
 }
 
 SequenceState Transformer::NewSequence() const {

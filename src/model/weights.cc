@@ -55,8 +55,6 @@ class TensorReader {
   const GgufFile& file_;
 };
 
-uint64_t Bytes(const TensorView& tensor) { return BytesOf(tensor.type, tensor.elements()).value_or(0); }
-
 }  // namespace
 
 Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelConfig& config) {
@@ -86,17 +84,6 @@ Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelConfig& config
     weights.layers.push_back(std::move(layer));
   }
   return weights;
-}
-
-uint64_t DecodeBytes(const ModelWeights& weights) {
-  uint64_t bytes = Bytes(weights.output);
-  for (const LayerWeights& layer : weights.layers) {
-    for (const LinearWeights* linear :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-      bytes += Bytes(linear->w);
-    }
-  }
-  return bytes;
 }
 
 }  // namespace longheads

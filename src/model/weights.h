@@ -41,7 +41,4 @@ struct ModelWeights {
 // A missing tensor, or one of the wrong shape, is an error that names it. The file must outlive the weights.
 Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelConfig& config);
 
-// Bytes that one decode step reads: every weight once, without the embedding table where it is not tied.
-uint64_t DecodeBytes(const ModelWeights& weights);
-
 }  // namespace longheads

@@ -1,12 +1,11 @@
 // The program: joins the faces (cli, eval) under one name and turns errors into sentences and exit statuses.
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <exception>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "program/eval_command.h"
 
 int main(int argc, char** argv) {
@@ -37,18 +36,22 @@ int main(int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? 0 : kBadInput;
+    // Also a call for help.
+    const int status = program.exit(error) == 0 ? 0 : kBadInput;
+    return longheads::FlushOutput() ? status : kBadInput;
   }
   try {
-    const longheads::Result<int> status = command();
+    longheads::Result<int> status = command();
+    const longheads::Status flushed = longheads::FlushOutput();
+    if (status && !flushed) status = tl::unexpected<longheads::Error>(flushed.error());
     if (status) return *status;
-    fmt::print(stderr, "longheads: {}\n", status.error().message);
+    longheads::Note("longheads: {}\n", status.error().message);
     return status.error().kind == ErrorKind::kCancelled ? longheads::kInterruptedStatus : kBadInput;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "longheads: out of memory\n");
+    longheads::Note("longheads: out of memory\n");
     return kBadInput;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "longheads: {}\n", error.what());
+    longheads::Note("longheads: {}\n", error.what());
     return kBadInput;
   }
 }

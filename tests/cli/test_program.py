@@ -42,6 +42,39 @@ def read_floats(path):
     return values
 
 
+def run_with(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120):
+    """The exit status where stdout and stderr are what they are said to be."""
+    return subprocess.run([PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+                          timeout=timeout).returncode
+
+
+class ClosedAndFullStreams(unittest.TestCase):
+    ANSWER = ["run", "--no-chat", "-p", "Hello", "-n", 30]
+
+    def answer(self):
+        return [*self.ANSWER, "-m", MODELS / "plain.gguf"]
+
+    def test_notes_that_nobody_takes_do_not_end_the_work(self):
+        with open("/dev/full", "wb") as full:
+            self.assertEqual(run_with(*self.answer(), stderr=full), 0)
+        reader, writer = os.pipe()
+        os.close(reader)  # whoever read has left
+        self.assertEqual(run_with(*self.answer(), stderr=writer), 0)
+        self.assertEqual(run_with("run", "-m", SCRATCH / "missing.gguf", "-p", "a", stderr=writer), 2)
+        os.close(writer)
+        closed = subprocess.run(["sh", "-c", '"$0" "$@" 2>&-', PROGRAM, *map(str, self.answer())],
+                                stdout=subprocess.PIPE, timeout=120)
+        self.assertEqual(closed.returncode, 0)
+        self.assertNotEqual(closed.stdout, b"")
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        for arguments in (self.answer(), ["info", MODELS / "plain.gguf"], ["methods"], ["--help"], ["--version"],
+                          ["methods", "longheads", "--markdown"],
+                          ["tokenize", "-m", MODELS / "plain.gguf", "-p", "Hello"]):
+            with open("/dev/full", "wb") as full:
+                self.assertEqual(run_with(*arguments, stdout=full), 2, arguments)
+
+
 class Answers(unittest.TestCase):
     def test_stdout_carries_the_answer_alone(self):
         result = run("run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "Hello", "-n", 5)
@@ -311,7 +344,7 @@ class BadInput(unittest.TestCase):
     def test_options(self):
         model = ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "x"]
         for option, value in (("--temp", -1), ("--temp", "nan"), ("--top-p", 0), ("--top-k", -1), ("--min-p", 1),
-                              ("--repeat-penalty", 0), ("-n", 0), ("-n", "many"), ("-t", -1), ("-t", 100000),
+                              ("--repeat-penalty", 0), ("-n", 0), ("-n", 9223372036854775807), ("-n", "many"), ("-t", -1), ("-t", 100000),
                               ("--compute", "fp4"), ("--kv-type", "fp4"), ("--backend", "neon")):
             with self.subTest(option=option, value=value):
                 self.refused(*model, option, value)

@@ -201,12 +201,14 @@ std::vector<Implementation<GemmKernels>> Implementations() {
   return list;
 }
 
-void Limit(std::string_view backend) {
-  // Fails where a product was made already; then the ceiling stays as it is, which costs nothing but the
-  // wish.
-  if (backend == "avx2") dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
-  if (backend == "avx512") dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core);
-  if (backend == "avx512bf16") dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
+bool Limit(std::string_view backend) {
+  const auto limit = [](dnnl::cpu_isa isa) {
+    return dnnl::set_max_cpu_isa(isa) == dnnl::status::success || dnnl::get_effective_cpu_isa() == isa;
+  };
+  if (backend == "avx2") return limit(dnnl::cpu_isa::avx2);
+  if (backend == "avx512") return limit(dnnl::cpu_isa::avx512_core);
+  if (backend == "avx512bf16") return limit(dnnl::cpu_isa::avx512_core_bf16);
+  return true;
 }
 
 }  // namespace longheads::onednn

@@ -9,6 +9,6 @@
 namespace longheads::onednn {
 
 std::vector<Implementation<GemmKernels>> Implementations();
-void Limit(std::string_view backend);
+bool Limit(std::string_view backend);
 
 }  // namespace longheads::onednn

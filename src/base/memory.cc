@@ -1,0 +1,83 @@
+#include "base/memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+namespace longheads {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+
+// The files of one version of control groups.
+struct GroupFiles {
+  const char* limit;
+  const char* used;
+  const char* file_cache[2];  // in memory.stat
+};
+constexpr GroupFiles kV1 = {
+    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+constexpr GroupFiles kV2 = {"memory.max", "memory.current", {"inactive_file", "active_file"}};
+
+// What one group leaves.
+uint64_t LeftIn(const fs::path& group, const GroupFiles& files) {
+  uint64_t limit = 0;
+  uint64_t used = 0;
+  if (!(std::ifstream(group / files.limit) >> limit)) return kUnlimited;  // "max", or no such group
+  if (!(std::ifstream(group / files.used) >> used)) return kUnlimited;
+  uint64_t cache = 0;
+  std::ifstream stat(group / "memory.stat");
+  std::string key;
+  for (uint64_t value = 0; stat >> key >> value;) {
+    if (key == files.file_cache[0] || key == files.file_cache[1]) cache += value;
+  }
+  used -= std::min(used, cache);
+  return limit > used ? limit - used : 0;
+}
+
+// The least that a group and those above it leave. Inside a container the path may be one of the host's: then
+// only the root is there, which is the container's own group.
+uint64_t LeftUpFrom(const fs::path& mount, const std::string& path, const GroupFiles& files) {
+  uint64_t least = LeftIn(mount, files);
+  fs::path group = mount;
+  for (const fs::path& part : fs::path(path).relative_path()) {
+    group /= part;
+    least = std::min(least, LeftIn(group, files));
+  }
+  return least;
+}
+
+}  // namespace
+
+uint64_t AvailableMemory(const std::string& root) {
+  uint64_t available = kUnlimited;
+  std::ifstream meminfo(fs::path(root) / "proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    std::istringstream words(line);
+    std::string key;
+    uint64_t kib = 0;
+    if (words >> key >> kib && key == "MemAvailable:") available = kib * 1024;
+  }
+  // "0::/path" is version 2; "4:memory:/path" and the like, version 1.
+  const fs::path mount = fs::path(root) / "sys/fs/cgroup";
+  std::ifstream groups(fs::path(root) / "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
+    const std::string path = line.substr(second + 1);
+    if (controllers == ",,") available = std::min(available, LeftUpFrom(mount, path, kV2));
+    if (controllers.find(",memory,") != std::string::npos)
+      available = std::min(available, LeftUpFrom(mount / "memory", path, kV1));
+  }
+  return available;
+}
+
+}  // namespace longheads

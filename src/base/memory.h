@@ -1,0 +1,14 @@
+// How much memory this process may still take.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace longheads {
+
+// Bytes that Linux says can be had without swapping, and that the limits of the process's control groups (v1
+// and v2, its own and those above it) leave: what a group holds as file cache counts as free, since the
+// system drops it when asked. The most there is where nothing can be read. `root` stands for "/" in tests.
+uint64_t AvailableMemory(const std::string& root = "/");
+
+}  // namespace longheads

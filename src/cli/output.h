@@ -1,0 +1,30 @@
+// What the program prints. A note that cannot be written (a closed pane, a full disk) does not end the work;
+// of standard output FlushOutput says in the end whether all of it went out.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+
+#include "base/result.h"
+
+namespace longheads {
+
+void WriteNote(std::string_view text);    // to stderr, as it stands
+void WriteOutput(std::string_view text);  // to stdout, as it stands
+
+// Whether stdout took everything that was written to it, by whomever; kIo where it did not.
+Status FlushOutput();
+
+template <typename... Args>
+void Note(fmt::format_string<Args...> format, Args&&... args) {
+  WriteNote(fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
+void Print(fmt::format_string<Args...> format, Args&&... args) {
+  WriteOutput(fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace longheads
