@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <optional>
 
 namespace longheads {
@@ -57,15 +56,10 @@ Result<PasskeyForm> ResolveForm(const std::string& form, const Engine& engine) {
 
 PasskeySetup Setup(const PasskeyOptions& options, const Engine& engine, PasskeyForm form) {
   const int64_t by_form = form == PasskeyForm::kChat ? kChatAnswerTokens : kPlainAnswerTokens;
-  return {.model = std::filesystem::path(engine.file().name()).filename().string(),
-          .model_bytes = static_cast<int64_t>(engine.file().file_bytes()),
+  return {.model = ModelSetupOf(engine, options.backend, options.rope),
           .style = {.form = form, .filler = *FindPasskeyFiller(options.filler)},
-          .compute = engine.compute() == ComputeType::kF32 ? "f32" : "bf16",
-          .kv = engine.kv_type() == KvType::kF32 ? "f32" : "bf16",
-          .backend = options.backend,
           .max_tokens = options.max_tokens > 0 ? options.max_tokens : by_form,
-          .seed = options.seed,
-          .rope = options.rope};
+          .seed = options.seed};
 }
 
 // In the order of their keys' places, so that each needs at most a little more of the common text.
@@ -303,7 +297,7 @@ Status RunPasskey(const PasskeyOptions& given, const PasskeyHooks& hooks,
           .records = records};
   LH_TRY(run.CheckMethods());
   if (!options.out_dir.empty()) {
-    LH_ASSIGN(run.journal, PasskeyJournal::Open(options.out_dir));
+    LH_ASSIGN(run.journal, OpenPasskeyJournal(options.out_dir));
   }
   Status status;
   for (const std::string& attention : options.attention) {

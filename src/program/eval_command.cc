@@ -132,7 +132,8 @@ Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
         "the answer is forced\n"
         "{}",
         PasskeyFormName(setup.style.form), setup.style.filler == PasskeyFiller::kLines ? "lines" : "one line",
-        setup.model, setup.compute, setup.kv, PasskeyTable(records, passkey.attention, passkey.lengths)));
+        setup.model.model, setup.model.compute, setup.model.kv,
+        PasskeyTable(records, passkey.attention, passkey.lengths)));
     if (status) status = written;
   }
   if (!status && status.error().kind == ErrorKind::kCancelled) {
