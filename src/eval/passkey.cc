@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <optional>
+
+#include "eval/experiment.h"
 
 namespace longheads {
 namespace {
@@ -13,10 +14,6 @@ namespace {
 constexpr int64_t kShortest = 200;      // the prompt without filler takes most of it
 constexpr int64_t kLongest = 16 << 20;  // tokens; beyond, the text alone fills memory
 constexpr int64_t kMostRounds = 1000;   // depths, repeats, tokens of an answer
-
-Error Interrupted() { return {ErrorKind::kCancelled, "interrupted"}; }
-
-bool IsCancelled(const CancelToken* cancel) { return cancel != nullptr && cancel->cancelled(); }
 
 Status CheckOptions(const PasskeyOptions& o) {
   if (o.attention.empty()) return InvalidInput("--attn names no method: 'longheads methods' lists them");
@@ -57,15 +54,10 @@ Result<PasskeyForm> ResolveForm(const std::string& form, const Engine& engine) {
 
 PasskeySetup Setup(const PasskeyOptions& options, const Engine& engine, PasskeyForm form) {
   const int64_t by_form = form == PasskeyForm::kChat ? kChatAnswerTokens : kPlainAnswerTokens;
-  return {.model = std::filesystem::path(engine.file().name()).filename().string(),
-          .model_bytes = static_cast<int64_t>(engine.file().file_bytes()),
+  return {.model = ModelSetupOf(engine, options.backend, options.rope),
           .style = {.form = form, .filler = *FindPasskeyFiller(options.filler)},
-          .compute = engine.compute() == ComputeType::kF32 ? "f32" : "bf16",
-          .kv = engine.kv_type() == KvType::kF32 ? "f32" : "bf16",
-          .backend = options.backend,
           .max_tokens = options.max_tokens > 0 ? options.max_tokens : by_form,
-          .seed = options.seed,
-          .rope = options.rope};
+          .seed = options.seed};
 }
 
 // In the order of their keys' places, so that each needs at most a little more of the common text.
@@ -83,15 +75,6 @@ std::vector<PasskeyCase> Cases(const PasskeyOptions& options) {
     return a.length * a.depth_ppm < b.length * b.depth_ppm;
   });
   return cases;
-}
-
-template <typename T>
-void DropRepeats(std::vector<T>& values) {
-  std::vector<T> once;
-  for (T& value : values) {
-    if (std::find(once.begin(), once.end(), value) == once.end()) once.push_back(std::move(value));
-  }
-  values = std::move(once);
 }
 
 int64_t CommonPrefix(std::span<const TokenId> a, std::span<const TokenId> b) {
@@ -113,7 +96,7 @@ Status ForceAnswer(Engine& engine, Session& session, std::vector<float> hidden,
     if (DigitCount(tokenizer.TokenBytes(forced[i], /*special=*/false)) > 0) last = i;
   }
   for (std::size_t i = 0; i <= last; ++i) {
-    if (IsCancelled(cancel)) return tl::unexpected<Error>(Interrupted());
+    if (Cancelled(cancel)) return Interrupted();
     const int64_t n_digits = DigitCount(tokenizer.TokenBytes(forced[i], /*special=*/false));
     if (n_digits > 0) {
       const std::vector<float> logits = engine.Logits(hidden);
@@ -225,7 +208,7 @@ Status Run::RunMethod(const std::string& attention) {
   }
   PasskeyReader reader(*engine, /*share=*/true);
   for (const PasskeyCase& c : left) {
-    if (IsCancelled(hooks.cancel)) return tl::unexpected<Error>(Interrupted());
+    if (Cancelled(hooks.cancel)) return Interrupted();
     LH_ASSIGN(PasskeyRecord record, RunCase(*engine, reader, attention, c));
     if (journal) LH_TRY(journal->Append(record));
     Report(std::move(record), /*from_file=*/false);
@@ -281,7 +264,7 @@ Result<PasskeyAnswer> AnswerPasskey(Engine& engine, PasskeyForm form, const Pass
   options.max_tokens = max_tokens;
   options.cancel = cancel;
   LH_ASSIGN(Generated free, engine.Generate(prompted.session, prompted.hidden, options));
-  if (free.reason == StopReason::kCancelled) return tl::unexpected<Error>(Interrupted());
+  if (free.reason == StopReason::kCancelled) return Interrupted();
   answer.text = std::move(free.text);
   answer.correct = AnswersPasskey(answer.text, key);
   LH_ASSIGN(const std::vector<TokenId> forced, ForcedPasskeyAnswer(engine, form, prompt, key));
@@ -303,7 +286,7 @@ Status RunPasskey(const PasskeyOptions& given, const PasskeyHooks& hooks,
           .records = records};
   LH_TRY(run.CheckMethods());
   if (!options.out_dir.empty()) {
-    LH_ASSIGN(run.journal, PasskeyJournal::Open(options.out_dir));
+    LH_ASSIGN(run.journal, OpenPasskeyJournal(options.out_dir));
   }
   Status status;
   for (const std::string& attention : options.attention) {

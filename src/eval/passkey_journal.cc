@@ -3,22 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 namespace longheads {
 namespace {
-
-Error CannotWrite(const std::string& path, int error) {
-  return {ErrorKind::kIo, fmt::format("{} cannot be written: {}; what is there so far stays, and the same "
-                                      "command goes on from there",
-                                      path, std::generic_category().message(error))};
-}
 
 struct Totals {
   int64_t cases = 0, correct = 0, digits_right = 0, digits = 0, tokens = 0, shared = 0;
@@ -35,35 +24,10 @@ struct Totals {
   }
 };
 
-// Methods hold commas, file names anything.
-std::string CsvField(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + '"';
-}
-
-std::string FormatLength(int64_t length) {
-  return length % 1024 == 0 ? fmt::format("{}k", length / 1024) : fmt::format("{}", length);
-}
-
-// The whole lines of a text, and where they end; what follows the last line break is no line.
-std::vector<std::string> WholeLines(const std::string& text, std::size_t& end) {
-  std::vector<std::string> lines;
-  end = 0;
-  for (std::size_t at; (at = text.find('\n', end)) != std::string::npos; end = at + 1) {
-    lines.push_back(text.substr(end, at - end));
-  }
-  return lines;
-}
-
 }  // namespace
 
 std::string PasskeyJson(const PasskeyRecord& r) {
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"attn", r.attention},
       {"length", r.which.length},
       {"tokens", r.tokens},
@@ -80,14 +44,9 @@ std::string PasskeyJson(const PasskeyRecord& r) {
       {"form", PasskeyFormName(r.setup.style.form)},
       {"filler", PasskeyFillerName(r.setup.style.filler)},
       {"max_tokens", r.setup.max_tokens},
-      {"model", r.setup.model},
-      {"model_bytes", r.setup.model_bytes},
-      {"compute", r.setup.compute},
-      {"kv", r.setup.kv},
-      {"backend", r.setup.backend},
-      {"rope", r.setup.rope},
-      {"threads", r.threads},
   };
+  AddModelSetup(r.setup.model, json);
+  json["threads"] = r.threads;
   // A file name may be no UTF-8.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -113,15 +72,10 @@ Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
   r.digits = json.at("digits");
   r.seconds = json.at("seconds");
   r.threads = json.at("threads");
-  r.setup = {.model = json.at("model"),
-             .model_bytes = json.at("model_bytes"),
+  r.setup = {.model = ParseModelSetup(json),
              .style = {.form = *form, .filler = *filler},
-             .compute = json.at("compute"),
-             .kv = json.at("kv"),
-             .backend = json.at("backend"),
              .max_tokens = json.at("max_tokens"),
-             .seed = json.at("seed"),
-             .rope = json.value("rope", "")};
+             .seed = json.at("seed")};
   return r;
 } catch (const nlohmann::json::exception& error) {
   return InvalidInput(error.what());
@@ -155,10 +109,10 @@ std::string PasskeyCsv(std::span<const PasskeyRecord> records) {
     };
     csv += fmt::format("{},{},{},{},{},{},{:.1f},{:.1f},{:.3f},{},{},{},{},{},{},{},{}\n",
                        CsvField(row.attention), row.length, t.cases, t.correct, t.digits_right, t.digits,
-                       mean(t.tokens), mean(t.shared), t.seconds, CsvField(row.setup.model),
+                       mean(t.tokens), mean(t.shared), t.seconds, CsvField(row.setup.model.model),
                        PasskeyFormName(row.setup.style.form), PasskeyFillerName(row.setup.style.filler),
-                       row.setup.compute, row.setup.kv, row.setup.backend, row.setup.max_tokens,
-                       CsvField(row.setup.rope));
+                       row.setup.model.compute, row.setup.model.kv, row.setup.model.backend,
+                       row.setup.max_tokens, CsvField(row.setup.model.rope));
   }
   return csv;
 }
@@ -180,85 +134,15 @@ std::string PasskeyTable(std::span<const PasskeyRecord> records, std::span<const
                                                        t.digits_right, t.digits));
     }
   }
-  std::string table;
-  for (const std::vector<std::string>& row : rows) {
-    std::string line;
-    for (std::size_t column = 0; column < row.size(); ++column) {
-      std::size_t width = 0;
-      for (const auto& other : rows) width = std::max(width, other[column].size());
-      if (column > 0) line += "  ";
-      line += column == 0 ? fmt::format("{:<{}}", row[0], width) : fmt::format("{:>{}}", row[column], width);
-    }
-    table += line + "\n";
-  }
-  return table;
+  return AlignColumns(rows);
 }
 
-Result<PasskeyJournal> PasskeyJournal::Open(const std::string& directory) {
-  namespace fs = std::filesystem;
-  PasskeyJournal journal;
-  journal.directory_ = directory;
-  journal.path_ = (fs::path(directory) / "passkey.jsonl").string();
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error || !fs::is_directory(directory, error)) {
-    return MakeError(ErrorKind::kIo, fmt::format("--out {} is not a directory and cannot be made one{}{}",
-                                                 directory, error ? ": " : "", error ? error.message() : ""));
-  }
-  // A device or a pipe holds nothing to go on from.
-  if (fs::is_regular_file(journal.path_, error)) {
-    std::ifstream in(journal.path_, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-    if (!in.good() && !in.eof()) {
-      return MakeError(ErrorKind::kIo, fmt::format("{} cannot be read", journal.path_));
-    }
-    std::size_t end = 0;
-    const std::vector<std::string> lines = WholeLines(text, end);
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      Result<PasskeyRecord> record = ParsePasskeyJson(lines[i]);
-      if (!record) {
-        return InvalidInput(
-            fmt::format("line {} of {} is not a passkey case ({}): mend it, or use another --out", i + 1,
-                        journal.path_, record.error().message));
-      }
-      journal.records_.push_back(std::move(*record));
-    }
-    if (end < text.size()) fs::resize_file(journal.path_, end, error);
-    if (error) return tl::unexpected<Error>(CannotWrite(journal.path_, error.value()));
-  }
-  journal.file_.reset(std::fopen(journal.path_.c_str(), "ab"));
-  if (journal.file_ == nullptr) return tl::unexpected<Error>(CannotWrite(journal.path_, errno));
-  return journal;
-}
-
-Status PasskeyJournal::Append(const PasskeyRecord& record) {
-  const std::string line = PasskeyJson(record) + "\n";
-  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() || std::fflush(file_.get()) != 0) {
-    return tl::unexpected<Error>(CannotWrite(path_, errno));
-  }
-  records_.push_back(record);
-  return {};
-}
-
-Status PasskeyJournal::WriteSummary() const {
-  const std::string path = (std::filesystem::path(directory_) / "passkey.csv").string();
-  const std::string part = path + ".part";
-  const std::string csv = PasskeyCsv(records_);
-  std::FILE* const file = std::fopen(part.c_str(), "wb");
-  if (file == nullptr) return tl::unexpected<Error>(CannotWrite(path, errno));
-  const bool written = std::fwrite(csv.data(), 1, csv.size(), file) == csv.size();
-  const int write_error = errno;
-  const bool closed = std::fclose(file) == 0;
-  std::error_code error;
-  if (!written || !closed) {
-    error.assign(written ? errno : write_error, std::generic_category());
-  } else {
-    std::filesystem::rename(part, path, error);
-  }
-  if (!error) return {};
-  std::error_code ignored;
-  std::filesystem::remove(part, ignored);
-  return tl::unexpected<Error>(CannotWrite(path, error.value()));
+Result<PasskeyJournal> OpenPasskeyJournal(const std::string& directory) {
+  return PasskeyJournal::Open(directory, {.name = "passkey",
+                                          .a_case = "a passkey case",
+                                          .json = PasskeyJson,
+                                          .parse = ParsePasskeyJson,
+                                          .csv = PasskeyCsv});
 }
 
 }  // namespace longheads

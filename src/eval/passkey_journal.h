@@ -2,28 +2,23 @@
 // goes on, and summaries of them (DIR/passkey.csv, a table for people).
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "eval/journal.h"
+#include "eval/model_setup.h"
 #include "eval/passkey_prompt.h"
 
 namespace longheads {
 
 // All that bears on a result beside the case and the method.
 struct PasskeySetup {
-  std::string model;  // file name, without its folder
-  int64_t model_bytes = 0;
+  ModelSetup model;
   PasskeyStyle style;
-  std::string compute;  // "f32", "bf16"
-  std::string kv;       // "f32", "bf16"
-  std::string backend;  // as asked for: "auto" stands for what the machine offers
   int64_t max_tokens = 0;
   uint64_t seed = 0;
-  std::string rope = {};  // as typed, where the model's own frequencies were changed: "--rope-scale 4"
 
   bool operator==(const PasskeySetup&) const = default;
 };
@@ -60,28 +55,8 @@ std::string PasskeyCsv(std::span<const PasskeyRecord> records);
 std::string PasskeyTable(std::span<const PasskeyRecord> records, std::span<const std::string> attention,
                          std::span<const int64_t> lengths);
 
-class PasskeyJournal {
- public:
-  // Makes the directory and the file where they are missing, and reads the file's records. A last line that
-  // was not finished is cut off; any other line that is no record is an error that names it.
-  static Result<PasskeyJournal> Open(const std::string& directory);
-
-  const std::vector<PasskeyRecord>& records() const { return records_; }
-
-  // Writes the record through to the system before it returns.
-  Status Append(const PasskeyRecord& record);
-  // DIR/passkey.csv over all records; the old one stays until the new one is whole.
-  Status WriteSummary() const;
-
- private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-
-  std::string directory_;
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
-  std::vector<PasskeyRecord> records_;
-};
+using PasskeyJournal = Journal<PasskeyRecord>;
+// DIR/passkey.jsonl and DIR/passkey.csv.
+Result<PasskeyJournal> OpenPasskeyJournal(const std::string& directory);
 
 }  // namespace longheads

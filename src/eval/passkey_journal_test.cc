@@ -11,15 +11,15 @@ namespace longheads {
 namespace {
 
 PasskeyRecord Example(const std::string& attention, int64_t length, bool correct) {
-  return {.setup = {.model = "a,b\xff.gguf",
-                    .model_bytes = 98362432,
+  return {.setup = {.model = {.model = "a,b\xff.gguf",
+                              .model_bytes = 98362432,
+                              .compute = "bf16",
+                              .kv = "bf16",
+                              .backend = "auto",
+                              .rope = "--rope-scale 4"},
                     .style = {.form = PasskeyForm::kChat, .filler = PasskeyFiller::kLine},
-                    .compute = "bf16",
-                    .kv = "bf16",
-                    .backend = "auto",
                     .max_tokens = 32,
-                    .seed = 3,
-                    .rope = "--rope-scale 4"},
+                    .seed = 3},
           .attention = attention,
           .which = {.length = length, .depth_ppm = 166667, .repeat = 1},
           .key = 36695,
@@ -44,7 +44,7 @@ void AppendText(const std::string& path, const std::string& text) {
 
 TEST(PasskeyJournal, RecordsComeBackAsTheyWereWritten) {
   PasskeyRecord record = Example("longheads,chunk=128", 4096, true);
-  record.setup.model = "tiny.gguf";
+  record.setup.model.model = "tiny.gguf";
   const auto back = ParsePasskeyJson(PasskeyJson(record));
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_TRUE(back->SameCase(record.setup, record.attention, record.which));
@@ -60,7 +60,7 @@ TEST(PasskeyJournal, AnythingElseOfTheSetupIsAnotherCase) {
   other.style.filler = PasskeyFiller::kLines;
   EXPECT_FALSE(record.SameCase(other, "full", record.which));
   other = record.setup;
-  other.rope = "";
+  other.model.rope = "";
   EXPECT_FALSE(record.SameCase(other, "full", record.which));
   EXPECT_FALSE(record.SameCase(record.setup, "auto", record.which));
   EXPECT_TRUE(record.SameCase(record.setup, "full", record.which));
@@ -70,12 +70,12 @@ TEST(PasskeyJournal, LaterRunFindsTheRecordsOfAnEarlierOne) {
   const TestDirectory directory;
   const std::string out = directory.File("new/out");
   {
-    auto journal = PasskeyJournal::Open(out);
+    auto journal = OpenPasskeyJournal(out);
     ASSERT_TRUE(journal) << journal.error().message;
     EXPECT_TRUE(journal->Append(Example("full", 4096, true)));
     EXPECT_TRUE(journal->Append(Example("full", 8192, false)));
   }
-  const auto journal = PasskeyJournal::Open(out);
+  const auto journal = OpenPasskeyJournal(out);
   ASSERT_TRUE(journal) << journal.error().message;
   ASSERT_EQ(journal->records().size(), 2u);
   EXPECT_EQ(journal->records()[1].which.length, 8192);
@@ -84,20 +84,20 @@ TEST(PasskeyJournal, LaterRunFindsTheRecordsOfAnEarlierOne) {
 TEST(PasskeyJournal, HalfWrittenLastLineIsCutOff) {
   const TestDirectory directory;
   {
-    auto journal = PasskeyJournal::Open(directory.File("out"));
+    auto journal = OpenPasskeyJournal(directory.File("out"));
     ASSERT_TRUE(journal && journal->Append(Example("full", 4096, true)));
   }
   const std::string path = directory.File("out/passkey.jsonl");
   const std::string whole = ReadAll(path);
   AppendText(path, whole.substr(0, whole.size() / 2));
   {
-    auto journal = PasskeyJournal::Open(directory.File("out"));
+    auto journal = OpenPasskeyJournal(directory.File("out"));
     ASSERT_TRUE(journal) << journal.error().message;
     EXPECT_EQ(journal->records().size(), 1u);
     EXPECT_EQ(ReadAll(path), whole);
     ASSERT_TRUE(journal->Append(Example("full", 8192, true)));
   }
-  const auto journal = PasskeyJournal::Open(directory.File("out"));
+  const auto journal = OpenPasskeyJournal(directory.File("out"));
   ASSERT_TRUE(journal) << journal.error().message;
   EXPECT_EQ(journal->records().size(), 2u);
 }
@@ -106,11 +106,11 @@ TEST(PasskeyJournal, LineThatIsNoCaseIsNamed) {
   for (const std::string line : {"not json", "{}", "[1]", "{\"attn\": 3}", ""}) {
     const TestDirectory directory;
     {
-      auto journal = PasskeyJournal::Open(directory.File("out"));
+      auto journal = OpenPasskeyJournal(directory.File("out"));
       ASSERT_TRUE(journal && journal->Append(Example("full", 4096, true)));
     }
     AppendText(directory.File("out/passkey.jsonl"), line + "\n");
-    const auto journal = PasskeyJournal::Open(directory.File("out"));
+    const auto journal = OpenPasskeyJournal(directory.File("out"));
     ASSERT_FALSE(journal) << line;
     EXPECT_EQ(journal.error().kind, ErrorKind::kInvalidInput);
     EXPECT_TRUE(journal.error().message.starts_with("line 2 of ")) << journal.error().message;
@@ -122,7 +122,7 @@ TEST(PasskeyJournal, FullDiskIsAnErrorThatSaysSo) {
   const std::string out = directory.File("out");
   std::filesystem::create_directories(out);
   std::filesystem::create_symlink("/dev/full", out + "/passkey.jsonl");
-  auto journal = PasskeyJournal::Open(out);
+  auto journal = OpenPasskeyJournal(out);
   ASSERT_TRUE(journal) << journal.error().message;
   const Status status = journal->Append(Example("full", 4096, true));
   ASSERT_FALSE(status);
@@ -136,7 +136,7 @@ TEST(PasskeyJournal, DirectoryThatCannotBeMadeIsAnError) {
   const TestDirectory directory;
   AppendText(directory.File("file"), "x");
   for (const std::string path : {"file", "file/below"}) {
-    const auto journal = PasskeyJournal::Open(directory.File(path));
+    const auto journal = OpenPasskeyJournal(directory.File(path));
     ASSERT_FALSE(journal);
     EXPECT_EQ(journal.error().kind, ErrorKind::kIo);
   }
@@ -144,7 +144,7 @@ TEST(PasskeyJournal, DirectoryThatCannotBeMadeIsAnError) {
 
 TEST(PasskeyJournal, SummaryHasTotalsByMethodAndLength) {
   const TestDirectory directory;
-  auto journal = PasskeyJournal::Open(directory.File("out"));
+  auto journal = OpenPasskeyJournal(directory.File("out"));
   ASSERT_TRUE(journal);
   ASSERT_TRUE(journal->Append(Example("longheads,chunk=128", 4096, true)));
   ASSERT_TRUE(journal->Append(Example("full", 4096, false)));

@@ -91,7 +91,7 @@ TEST_F(PasskeyTest, EveryCaseIsRunOnceAndKept) {
     EXPECT_LE(record.digits_right, 5);
     EXPECT_EQ(record.correct, AnswersPasskey(record.answer, record.key));
   }
-  const auto journal = PasskeyJournal::Open(options.out_dir);
+  const auto journal = OpenPasskeyJournal(options.out_dir);
   ASSERT_TRUE(journal);
   EXPECT_EQ(journal->records().size(), 16u);
   EXPECT_TRUE(std::filesystem::exists(directory_.File("out/passkey.csv")));

@@ -6,7 +6,11 @@
 
 namespace longheads {
 
-// Registers `eval` with its subcommand `passkey`.
+// Registers `eval` with all its subcommands.
 void AddEvalCommand(CLI::App& program, Command& command);
+
+// Each registers one.
+void AddPasskeyCommand(CLI::App& eval, Command& command);
+void AddPplCommand(CLI::App& eval, Command& command);
 
 }  // namespace longheads

@@ -4,7 +4,9 @@ usage: test_program.py PROGRAM WRITE_TINY_MODELS [unittest arguments]
 """
 
 import array
+import csv
 import json
+import math
 import os
 import pathlib
 import resource
@@ -40,6 +42,14 @@ def read_floats(path):
     values = array.array("f")
     values.frombytes(data[10 + n_header:])
     return values
+
+
+def handles_ctrl_c(pid):
+    """Whether a process has a handler for SIGINT: before it has, Ctrl-C ends it at once."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1)
+    return False
 
 
 def run_with(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120):
@@ -270,6 +280,92 @@ class Logits(unittest.TestCase):
         self.assertEqual((ids.read_bytes(), model.read_bytes()), before)
 
 
+class Perplexity(unittest.TestCase):
+    COMMAND = ["eval", "ppl", "-m", "", "--attn", "full;longheads,chunk=16,window=64,begin=64", "--lengths", "200,100",
+               "--samples", 2, "--score", 20, "--compute", "f32"]
+
+    def setUp(self):
+        self.text = SCRATCH / "prose.txt"
+        self.text.write_text(" ".join(f"{7919 * i % 1009} of" for i in range(400)))
+        self.out = SCRATCH / self.id()
+        self.command = [*self.COMMAND, "--text", self.text, "--out", self.out]
+        self.command[3] = MODELS / "plain.gguf"
+
+    def records(self):
+        return [json.loads(line) for line in (self.out / "ppl.jsonl").read_text().splitlines()]
+
+    def test_a_table_a_line_for_each_case_and_a_summary(self):
+        result = run(*self.command)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = result.stdout.decode().splitlines()
+        self.assertIn("2 samples of prose.txt", table[0])
+        self.assertEqual(table[1].split(), ["attn", "100", "200"])
+        self.assertRegex(table[2], r"^full +[\d.]+ \([\d.]+-[\d.]+\) +[\d.]+ \([\d.]+-[\d.]+\)$")
+        self.assertEqual(len(table), 4)
+        records = self.records()
+        self.assertEqual([(r["attn"][:4], r["sample"], r["length"]) for r in records],
+                         [(attn, sample, n) for attn in ("full", "long") for sample in (0, 1) for n in (100, 200)])
+        for record in records:
+            self.assertEqual(record["tokens"], 20)
+            self.assertEqual(record["calls"], [80] if record["length"] == 100 else [80, 180])
+            self.assertAlmostEqual(record["ppl"], math.exp(record["nll_sum"] / 20))
+            self.assertEqual(record["text_bytes"], self.text.stat().st_size)
+        with open(self.out / "ppl.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 4)
+        both = [r["nll_sum"] for r in records if r["attn"] == "full" and r["length"] == 200]
+        self.assertAlmostEqual(float(rows[1]["ppl"]), math.exp(sum(both) / 40), places=3)
+        # Once more: nothing to do, and the same table.
+        again = run(*self.command)
+        self.assertEqual((again.returncode, again.stdout), (0, result.stdout))
+        self.assertEqual(again.stderr.count(b"done before"), 8)
+        self.assertEqual(self.records(), records)
+
+    def test_ctrl_c_keeps_what_is_done(self):
+        self.text.write_text(" ".join(f"{7919 * i % 100003} of" for i in range(40000)))
+        slow = [*self.command, "--lengths", "100,60000", "--backend", "ref"]
+        slow[slow.index("--samples") + 1] = 1
+        process = subprocess.Popen([PROGRAM, *map(str, slow)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        journal = self.out / "ppl.jsonl"
+        while process.poll() is None and not (journal.exists() and journal.stat().st_size > 0):
+            time.sleep(0.01)
+        self.assertIsNone(process.poll(), "it ended before it could be interrupted")
+        self.assertTrue(handles_ctrl_c(process.pid))
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, error)
+        self.assertLess(time.monotonic() - start, 10)
+        self.assertIn(b"the same command goes on", error)
+        self.assertIn(b"full", output)
+        self.assertEqual(len(self.records()), 1)
+        self.assertTrue((self.out / "ppl.csv").exists())
+
+    def test_bad_input_is_one_sentence(self):
+        for changes, words in ((["--lengths", "20"], ["--lengths has 20", "21"]),
+                               (["--lengths", "many"], ["--lengths"]),
+                               (["--score", 1], ["--score is 1"]),
+                               (["--samples", 0], ["--samples is 0"]),
+                               (["--attn", "fill"], ["did you mean 'full'"]),
+                               (["--lengths", "100k"], ["prose.txt has", "tokens", "need 204800"])):
+            command = list(self.command)
+            command[command.index(changes[0]) + 1] = changes[1]
+            result = run(*command)
+            self.assertEqual((result.returncode, result.stdout), (2, b""), result.stderr)
+            sentences = [line for line in result.stderr.decode().splitlines() if line.startswith("longheads: ")]
+            self.assertEqual(len(sentences), 1)
+            for word in words:
+                self.assertIn(word, sentences[0])
+            self.assertFalse(self.out.exists())
+        without_text = run(*self.COMMAND[:3], MODELS / "plain.gguf")
+        self.assertEqual(without_text.returncode, 2)
+        self.assertIn(b"--text", without_text.stderr)
+        self.text.write_bytes(b"caf\xe9" * 1000)
+        not_utf8 = run(*self.command)
+        self.assertEqual(not_utf8.returncode, 2)
+        self.assertIn(b"iconv", not_utf8.stderr)
+
+
 class BadInput(unittest.TestCase):
     def refused(self, *arguments, says=(), **keywords):
         result = run(*arguments, **keywords)
@@ -394,7 +490,8 @@ class BadInput(unittest.TestCase):
 class Help(unittest.TestCase):
     def test_every_command_has_help_with_an_example(self):
         self.assertIn(b"run -f", run("--help").stdout)
-        for command in (["run"], ["tokenize"], ["detokenize"], ["logits"], ["info"], ["methods"], ["eval", "passkey"]):
+        for command in (["run"], ["tokenize"], ["detokenize"], ["logits"], ["info"], ["methods"], ["eval", "passkey"],
+                        ["eval", "ppl"]):
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn(b"Example", result.stdout, command)
@@ -419,14 +516,6 @@ class Help(unittest.TestCase):
         self.assertIn(b"LongRoPE", run("info", MODELS / "longrope.gguf").stdout)
         self.assertIn(b"base 20000, positions / 2", run("info", MODELS / "plain.gguf", "--rope-freq-base", 20000,
                                                         "--rope-scale", 2).stdout)
-
-
-def handles_ctrl_c(pid):
-    """Whether a process has a handler for SIGINT: before it has, Ctrl-C ends it at once."""
-    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1)
-    return False
 
 
 class Interrupt(unittest.TestCase):

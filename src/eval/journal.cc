@@ -1,0 +1,116 @@
+#include "eval/journal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "formats/output_file.h"
+
+namespace longheads {
+namespace {
+
+Error CannotWrite(const std::string& path, int error) {
+  return {ErrorKind::kIo, fmt::format("{} cannot be written: {}; what is there so far stays, and the same "
+                                      "command goes on from there",
+                                      path, std::generic_category().message(error))};
+}
+
+// The whole lines of a text, and where they end; what follows the last line break is no line.
+std::vector<std::string> WholeLines(const std::string& text, std::size_t& end) {
+  std::vector<std::string> lines;
+  end = 0;
+  for (std::size_t at; (at = text.find('\n', end)) != std::string::npos; end = at + 1) {
+    lines.push_back(text.substr(end, at - end));
+  }
+  return lines;
+}
+
+}  // namespace
+
+Result<JournalFile> JournalFile::Open(const std::string& directory, std::string_view name,
+                                      std::string_view a_case,
+                                      const std::function<Status(const std::string& line)>& take) {
+  namespace fs = std::filesystem;
+  JournalFile journal;
+  journal.path_ = (fs::path(directory) / fmt::format("{}.jsonl", name)).string();
+  journal.summary_path_ = (fs::path(directory) / fmt::format("{}.csv", name)).string();
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error || !fs::is_directory(directory, error)) {
+    return MakeError(ErrorKind::kIo, fmt::format("--out {} is not a directory and cannot be made one{}{}",
+                                                 directory, error ? ": " : "", error ? error.message() : ""));
+  }
+  // A device or a pipe holds nothing to go on from.
+  if (fs::is_regular_file(journal.path_, error)) {
+    std::ifstream in(journal.path_, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    if (!in.good() && !in.eof()) {
+      return MakeError(ErrorKind::kIo, fmt::format("{} cannot be read", journal.path_));
+    }
+    std::size_t end = 0;
+    const std::vector<std::string> lines = WholeLines(text, end);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const Status taken = take(lines[i]);
+      if (!taken) {
+        return InvalidInput(fmt::format("line {} of {} is not {} ({}): mend it, or use another --out", i + 1,
+                                        journal.path_, a_case, taken.error().message));
+      }
+    }
+    if (end < text.size()) fs::resize_file(journal.path_, end, error);
+    if (error) return tl::unexpected<Error>(CannotWrite(journal.path_, error.value()));
+  }
+  journal.file_.reset(std::fopen(journal.path_.c_str(), "ab"));
+  if (journal.file_ == nullptr) return tl::unexpected<Error>(CannotWrite(journal.path_, errno));
+  return journal;
+}
+
+Status JournalFile::Append(const std::string& line) {
+  const std::string whole = line + "\n";
+  if (std::fwrite(whole.data(), 1, whole.size(), file_.get()) == whole.size() &&
+      std::fflush(file_.get()) == 0) {
+    return {};
+  }
+  return tl::unexpected<Error>(CannotWrite(path_, errno));
+}
+
+Status JournalFile::WriteSummary(const std::string& csv) const {
+  LH_ASSIGN(OutputFile file, OutputFile::Create(summary_path_));
+  LH_TRY(file.Write(std::as_bytes(std::span(csv))));
+  return file.Commit();
+}
+
+std::string CsvField(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+std::string FormatLength(int64_t length) {
+  return length % 1024 == 0 ? fmt::format("{}k", length / 1024) : fmt::format("{}", length);
+}
+
+std::string AlignColumns(std::span<const std::vector<std::string>> rows) {
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    std::string line;
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      std::size_t width = 0;
+      for (const auto& other : rows) width = std::max(width, other[column].size());
+      if (column > 0) line += "  ";
+      line += column == 0 ? fmt::format("{:<{}}", row[0], width) : fmt::format("{:>{}}", row[column], width);
+    }
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace longheads

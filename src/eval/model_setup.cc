@@ -1,0 +1,35 @@
+#include "eval/model_setup.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+namespace longheads {
+
+ModelSetup ModelSetupOf(const Engine& engine, const std::string& backend, const std::string& rope) {
+  return {.model = std::filesystem::path(engine.file().name()).filename().string(),
+          .model_bytes = static_cast<int64_t>(engine.file().file_bytes()),
+          .compute = engine.compute() == ComputeType::kF32 ? "f32" : "bf16",
+          .kv = engine.kv_type() == KvType::kF32 ? "f32" : "bf16",
+          .backend = backend,
+          .rope = rope};
+}
+
+void AddModelSetup(const ModelSetup& setup, nlohmann::ordered_json& json) {
+  json["model"] = setup.model;
+  json["model_bytes"] = setup.model_bytes;
+  json["compute"] = setup.compute;
+  json["kv"] = setup.kv;
+  json["backend"] = setup.backend;
+  json["rope"] = setup.rope;
+}
+
+ModelSetup ParseModelSetup(const nlohmann::json& json) {
+  return {.model = json.at("model"),
+          .model_bytes = json.at("model_bytes"),
+          .compute = json.at("compute"),
+          .kv = json.at("kv"),
+          .backend = json.at("backend"),
+          .rope = json.value("rope", "")};
+}
+
+}  // namespace longheads

@@ -1,0 +1,102 @@
+#include "program/eval_options.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <sstream>
+
+#include "attention/spec.h"
+#include "base/bytes.h"
+#include "eval/experiment.h"
+
+namespace longheads {
+namespace {
+
+Status WriteOut(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return {};
+  return MakeError(ErrorKind::kIo, "the table could not be written to standard output");
+}
+
+}  // namespace
+
+void AddEvalOptions(CLI::App& app, EvalOptions& options, const std::string& lengths,
+                    const std::string& standard) {
+  options.lengths = {standard};
+  AddModelOptions(app, options.model, /*with_attention=*/false);
+  app.add_option("--attn", options.attention,
+                 "attention methods, separated by ';' or by repeating the option ('longheads methods' lists "
+                 "them)")
+      ->type_name("SPECS")
+      ->allow_extra_args(false)
+      ->default_str("full;auto")
+      ->group(kExperimentGroup);
+  app.add_option("--lengths", options.lengths, lengths)
+      ->type_name("N,N,...")
+      ->allow_extra_args(false)
+      ->default_str(standard)
+      ->group(kExperimentGroup);
+}
+
+void AddOutOption(CLI::App& app, std::string& directory, const std::string& name) {
+  app.add_option(
+         "--out", directory,
+         fmt::format(
+             "keep DIR/{0}.jsonl (a line for each case, as it comes; cases it holds are not run again) "
+             "and DIR/{0}.csv",
+             name))
+      ->type_name("DIR")
+      ->group("Output");
+}
+
+std::vector<std::string> ListSpecs(const EvalOptions& options) {
+  std::vector<std::string> specs;
+  for (const std::string& list : options.attention) {
+    for (std::string& spec : SplitSpecs(list)) specs.push_back(std::move(spec));
+  }
+  DropRepeats(specs);
+  return specs;
+}
+
+Result<std::vector<int64_t>> ListLengths(const EvalOptions& options) {
+  std::vector<int64_t> lengths;
+  for (const std::string& list : options.lengths) {
+    std::istringstream parts(list);
+    for (std::string part; std::getline(parts, part, ',');) {
+      const Result<int64_t> length = ParseCount(part);
+      if (!length) return InvalidInput("--lengths: " + length.error().message);
+      lengths.push_back(*length);
+    }
+  }
+  DropRepeats(lengths);
+  return lengths;
+}
+
+std::function<Result<std::unique_ptr<Engine>>(const std::string&)> Loader(const ModelOptions& model) {
+  return [&model](const std::string& attention) {
+    ModelOptions options = model;
+    options.attention = attention;
+    return LoadEngine(options);
+  };
+}
+
+void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t longest) {
+  const std::string explained = engine.ExplainAttention();
+  const std::string warning = engine.AttentionWarning(longest);
+  fmt::print(stderr, "{}: {}{}{}{}\n", attention, engine.DescribeKernels(), explained.empty() ? "" : "; ",
+             explained, warning.empty() ? "" : "\nwarning: " + warning);
+}
+
+Result<int> FinishEval(const Status& status, const std::string& table, std::size_t n_done,
+                       const std::string& out_dir) {
+  const Status written = table.empty() ? Status() : WriteOut(table);
+  if (!status && status.error().kind == ErrorKind::kCancelled) {
+    return MakeError(ErrorKind::kCancelled,
+                     fmt::format("interrupted with {} cases done{}", n_done,
+                                 out_dir.empty() ? "" : "; the same command goes on from there"));
+  }
+  LH_TRY(status);
+  LH_TRY(written);
+  return 0;
+}
+
+}  // namespace longheads

@@ -1,0 +1,46 @@
+// What the experiments' commands have in common: methods, lengths, the directory of the results, and how a
+// model is loaded and announced.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/model_options.h"
+#include "engine/engine.h"
+
+namespace longheads {
+
+inline constexpr const char* kExperimentGroup = "Experiment";
+
+struct EvalOptions {
+  ModelOptions model;
+  std::vector<std::string> attention = {"full", "auto"};  // each a list
+  std::vector<std::string> lengths;                       // each a list
+};
+
+// The model's options, --attn and --lengths, which means `lengths`; where it is not given it is `standard`.
+void AddEvalOptions(CLI::App& app, EvalOptions& options, const std::string& lengths,
+                    const std::string& standard);
+// --out: DIR/NAME.jsonl and DIR/NAME.csv.
+void AddOutOption(CLI::App& app, std::string& directory, const std::string& name);
+
+// In the order given, each once.
+std::vector<std::string> ListSpecs(const EvalOptions& options);
+Result<std::vector<int64_t>> ListLengths(const EvalOptions& options);
+
+// Loads the model with the method in the place of the options' own.
+std::function<Result<std::unique_ptr<Engine>>(const std::string& attention)> Loader(
+    const ModelOptions& model);
+
+// Says on stderr what runs, and what the method warns of at the longest length.
+void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t longest);
+
+// How a run ended: prints what it found on stdout; an interrupt says how much is kept.
+Result<int> FinishEval(const Status& status, const std::string& table, std::size_t n_done,
+                       const std::string& out_dir);
+
+}  // namespace longheads

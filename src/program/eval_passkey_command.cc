@@ -1,0 +1,163 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "eval/passkey.h"
+#include "program/eval_command.h"
+#include "program/eval_options.h"
+
+namespace longheads {
+namespace {
+
+struct PasskeyCommandOptions {
+  EvalOptions eval;
+  PasskeyOptions passkey;
+};
+
+std::string Describe(const std::string& attention, const PasskeyCase& c) {
+  return fmt::format("{}, {} tokens, depth {:.2f}", attention, c.length, c.depth());
+}
+
+// An answer on one line.
+std::string Quote(const std::string& answer) {
+  std::string quoted = "\"";
+  for (const char c : answer) {
+    if (c == '\n') {
+      quoted += "\\n";
+    } else {
+      quoted += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+    }
+  }
+  return quoted + '"';
+}
+
+// Cases as they come, on stderr.
+class PasskeyReport {
+ public:
+  PasskeyHooks Hooks(const ModelOptions& model, int64_t longest) {
+    return {
+        .load = Loader(model),
+        .on_method = [longest](const Engine& engine,
+                               const std::string& attention) { AnnounceMethod(engine, attention, longest); },
+        .on_prefill =
+            [this](const std::string& attention, const PasskeyCase& c, int64_t n_tokens) {
+              progress_.emplace(Describe(attention, c), n_tokens);
+              return std::function<void(double)>([this](double share) { (*progress_)(share); });
+            },
+        .on_case = [this](const PasskeyRecord& record, bool from_file, int64_t done,
+                          int64_t n_cases) { PrintCase(record, from_file, done, n_cases); },
+        .cancel = &InterruptToken()};
+  }
+
+  void FinishProgress() {
+    if (progress_) progress_->Finish();
+    progress_.reset();
+  }
+
+ private:
+  void PrintCase(const PasskeyRecord& r, bool from_file, int64_t done, int64_t n_cases) {
+    FinishProgress();
+    fmt::print(stderr, "[{}/{}] {}: {}, {}/{} digits forced, key {}, answer {}, {}\n", done, n_cases,
+               Describe(r.attention, r.which), r.correct ? "right" : "wrong", r.digits_right, r.digits, r.key,
+               Quote(r.answer),
+               from_file
+                   ? "done before"
+                   : fmt::format("{:.1f} s ({} of {} tokens read before)", r.seconds, r.shared, r.tokens));
+  }
+
+  std::optional<PrefillProgress> progress_;
+};
+
+Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
+  PasskeyOptions& passkey = options.passkey;
+  passkey.backend = options.eval.model.backend;
+  passkey.rope = options.eval.model.rope.Text();
+  passkey.attention = ListSpecs(options.eval);
+  LH_ASSIGN(passkey.lengths, ListLengths(options.eval));
+  int64_t longest = 0;
+  for (const int64_t length : passkey.lengths) longest = std::max(longest, length);
+
+  PasskeyReport report;
+  std::vector<PasskeyRecord> records;
+  const Status status = RunPasskey(passkey, report.Hooks(options.eval.model, longest), records);
+  report.FinishProgress();
+  std::string table;
+  if (!records.empty()) {
+    const PasskeySetup& setup = records[0].setup;
+    table = fmt::format(
+        "passkey, {} form, filler in {}, {}, compute {}, kv {}: free answers right, digits right when "
+        "the answer is forced\n"
+        "{}",
+        PasskeyFormName(setup.style.form), setup.style.filler == PasskeyFiller::kLines ? "lines" : "one line",
+        setup.model.model, setup.model.compute, setup.model.kv,
+        PasskeyTable(records, passkey.attention, passkey.lengths));
+  }
+  return FinishEval(status, table, records.size(), passkey.out_dir);
+}
+
+void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
+  PasskeyOptions& passkey = options.passkey;
+  AddEvalOptions(app, options.eval, "prompt lengths in tokens, met within 1%; k is 1024", "4k,8k,16k");
+  app.add_option("--depths", passkey.n_depths,
+                 "places of the key: (d + 1/2) / N of the filler stands before it, d = 0 .. N-1")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(kExperimentGroup);
+  app.add_option("--repeats", passkey.n_repeats, "keys for each length and depth")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(kExperimentGroup);
+  app.add_option("--seed", passkey.seed, "of the keys; a case's key depends on nothing but it and the case")
+      ->type_name("S")
+      ->capture_default_str()
+      ->group(kExperimentGroup);
+  app.add_option("--form", passkey.form,
+                 "plain: a completion that ends in \"The pass key is\"; chat: a question in the model's chat "
+                 "template; auto: chat where the model has one")
+      ->type_name("auto|plain|chat")
+      ->capture_default_str()
+      ->group(kExperimentGroup);
+  app.add_option(
+         "--filler", passkey.filler,
+         "lines: the filler's five sentences are a line each time; line: all filler is one line, as in "
+         "LongHeads' script")
+      ->type_name("lines|line")
+      ->capture_default_str()
+      ->group(kExperimentGroup);
+  app.add_option("-n,--predict", passkey.max_tokens,
+                 fmt::format("most tokens of a free answer; 0: {} in the chat form, {} in the plain one",
+                             kChatAnswerTokens, kPlainAnswerTokens))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(kExperimentGroup);
+  AddOutOption(app, passkey.out_dir, "passkey");
+  app.footer(
+      "A five-digit key is said in a long filler text (the same five sentences, again and again) and asked "
+      "for at its\nend. An answer is right when its first integer is the key; beside it stand the key's "
+      "digits that the model\nwould write when the answer is forced.\n\n"
+      "What a method's cases have in common is read once, and each case's seconds are what was left to do; "
+      "'shared'\n(passkey.jsonl) and 'mean_shared' (passkey.csv) say how many tokens had been read before."
+      "\n\nExamples:\n"
+      "  longheads eval passkey --attn 'full;longheads' --lengths 4k,16k --depths 5 --out results\n"
+      "  longheads eval passkey -m model.gguf --attn full --attn longheads,chunk=128 --lengths 2k --form "
+      "plain");
+}
+
+}  // namespace
+
+void AddPasskeyCommand(CLI::App& eval, Command& command) {
+  CLI::App* const app = eval.add_subcommand(
+      "passkey", "Hides a number in a long text and asks for it, over methods, lengths and depths");
+  const auto options = std::make_shared<PasskeyCommandOptions>();
+  AddPasskeyOptions(*app, *options);
+  app->callback([options, &command] { command = [options] { return RunPasskeyCommand(*options); }; });
+}
+
+}  // namespace longheads

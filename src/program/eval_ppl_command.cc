@@ -1,0 +1,154 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/text_input.h"
+#include "eval/ppl.h"
+#include "program/eval_command.h"
+#include "program/eval_options.h"
+
+namespace longheads {
+namespace {
+
+struct PplCommandOptions {
+  EvalOptions eval;
+  PplOptions ppl;
+  std::string file;
+};
+
+std::string Describe(const std::string& attention, const PplCase& c) {
+  return fmt::format("{}, {} tokens from {} on", attention, c.length, c.offset);
+}
+
+// Cases as they come, on stderr.
+class PplReport {
+ public:
+  PplHooks Hooks(const ModelOptions& model, int64_t longest) {
+    return {
+        .load = Loader(model),
+        .on_text =
+            [](int64_t n_tokens, std::size_t n_lost) {
+              fmt::print(stderr, "the text has {} tokens{}\n", n_tokens,
+                         n_lost == 0 ? ""
+                                     : fmt::format("; {} of its bytes have none in this vocabulary and "
+                                                   "are left out",
+                                                   n_lost));
+            },
+        .on_method = [longest](const Engine& engine,
+                               const std::string& attention) { AnnounceMethod(engine, attention, longest); },
+        .on_work =
+            [this](const std::string& attention, const PplCase& c, bool scoring, int64_t n_tokens) {
+              FinishProgress();
+              progress_.emplace(
+                  fmt::format("{}, {}", Describe(attention, c), scoring ? "scoring" : "reading"), n_tokens);
+              return std::function<void(double)>([this](double share) { (*progress_)(share); });
+            },
+        .on_case = [this](const PplRecord& record, bool from_file, int64_t done,
+                          int64_t n_cases) { PrintCase(record, from_file, done, n_cases); },
+        .cancel = &InterruptToken()};
+  }
+
+  void FinishProgress() {
+    if (progress_) progress_->Finish();
+    progress_.reset();
+  }
+
+ private:
+  void PrintCase(const PplRecord& r, bool from_file, int64_t done, int64_t n_cases) {
+    FinishProgress();
+    fmt::print(stderr, "[{}/{}] {}: perplexity {:.4f} of the last {}, {}\n", done, n_cases,
+               Describe(r.attention, r.which), r.score.perplexity(), r.score.n_tokens,
+               from_file ? "done before" : fmt::format("{:.1f} s", r.seconds));
+  }
+
+  std::optional<PrefillProgress> progress_;
+};
+
+Result<int> RunPplCommand(PplCommandOptions options) {
+  PplOptions& ppl = options.ppl;
+  ppl.backend = options.eval.model.backend;
+  ppl.rope = options.eval.model.rope.Text();
+  ppl.attention = ListSpecs(options.eval);
+  LH_ASSIGN(ppl.lengths, ListLengths(options.eval));
+  std::sort(ppl.lengths.begin(), ppl.lengths.end());
+  LH_ASSIGN(ppl.text, ReadFile(options.file));
+  ppl.text_name = std::filesystem::path(options.file).filename().string();
+  const std::string invalid = DescribeInvalidUtf8(ppl.text);
+  if (!invalid.empty()) {
+    return InvalidInput(
+        fmt::format("{} is not UTF-8 ({}): convert it, for instance with 'iconv -f latin1 -t utf-8'",
+                    options.file, invalid));
+  }
+
+  PplReport report;
+  std::vector<PplRecord> records;
+  const int64_t longest = ppl.lengths.empty() ? 0 : ppl.lengths.back();
+  const Status status = RunPpl(ppl, report.Hooks(options.eval.model, longest), records);
+  report.FinishProgress();
+  std::string table;
+  if (!records.empty()) {
+    const PplSetup& setup = records[0].setup;
+    table = fmt::format(
+        "perplexity (95% interval) of the last {} tokens of each length, {} of {}, {}, compute {}, kv {}\n{}",
+        ppl.n_score, ppl.n_samples == 1 ? "1 sample" : fmt::format("{} samples", ppl.n_samples), setup.text,
+        setup.model.model, setup.model.compute, setup.model.kv,
+        PplTable(records, ppl.attention, ppl.lengths));
+  }
+  return FinishEval(status, table, records.size(), ppl.out_dir);
+}
+
+void AddPplOptions(CLI::App& app, PplCommandOptions& options) {
+  PplOptions& ppl = options.ppl;
+  AddEvalOptions(app, options.eval, "lengths in tokens, those scored included; k is 1024", "1k,2k,4k,8k");
+  app.add_option("--text", options.file,
+                 "a long text, UTF-8 ('sh tools/eval/text.sh austen FILE' writes Jane Austen's novels)")
+      ->required()
+      ->type_name("FILE")
+      ->group(kExperimentGroup);
+  app.add_option(
+         "--samples", ppl.n_samples,
+         "pieces of the text, evenly spread: piece s begins at s/N of it; they must not overlap at the "
+         "longest length")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(kExperimentGroup);
+  app.add_option("--score", ppl.n_score, "tokens that are scored at the end of each length")
+      ->type_name("S")
+      ->capture_default_str()
+      ->group(kExperimentGroup);
+  AddOutOption(app, ppl.out_dir, "ppl");
+  app.footer(
+      R"(Of each piece and length n the first n - S tokens are read as prompt, and the S after them are fed one by one,
+as if the model had answered with them. Perplexity is exp(mean of -log p) over these tokens of all pieces, each
+given everything before it in its piece. A piece is read once for all lengths: on the way each length scores on
+a fork of the session. Where calls of the model begin and end matters to esa, infllm and lm-infinite; 'calls'
+(ppl.jsonl, ppl.csv) says where those that read the prompt ended, and other calls are another case. Methods that
+follow the text's length (dynamic-ntk; self-extend,group=auto) are told n, and read a piece anew for each length.
+
+The interval is that of the mean over the scored tokens as if they were independent, which tokens of one piece
+are not quite: more pieces are worth more than more tokens of each. All methods score the same tokens, so at one
+length they differ more surely than their intervals say; different lengths score different tokens.
+
+Examples:
+  longheads eval ppl --text book.txt --attn 'full;longheads' --lengths 1k,4k,16k --samples 4 --out results
+  longheads eval ppl -m model.gguf --text book.txt --attn quest --attn moba,top_k=4 --lengths 8k --score 512)");
+}
+
+}  // namespace
+
+void AddPplCommand(CLI::App& eval, Command& command) {
+  CLI::App* const app = eval.add_subcommand("ppl", "Perplexity of a long text, over methods and lengths");
+  const auto options = std::make_shared<PplCommandOptions>();
+  AddPplOptions(*app, *options);
+  app->callback([options, &command] { command = [options] { return RunPplCommand(*options); }; });
+}
+
+}  // namespace longheads
