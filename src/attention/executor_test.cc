@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -330,15 +332,16 @@ TEST_P(ExecutorTest, KeysComeToTheAbsolutePlaneFromAnyOther) {
   }
 }
 
-// Some definitions look at where the model's call ends: a prompt's blocks all know.
-TEST_P(ExecutorTest, PlansKnowWhereTheModelsCallEnds) {
+// Some definitions look at where the model's call begins or ends: a prompt's blocks all know.
+TEST_P(ExecutorTest, PlansKnowTheModelsCall) {
   const LayerInputs inputs = UniformInputs(kShape, 100, 5);
-  std::vector<std::pair<int64_t, int64_t>> ends;  // of each block: its newest token, and where the call ends
+  std::vector<std::array<int64_t, 3>> calls;  // of each token: its position, and the call that fed it
   const Scripted policy(KeyPlane::Absolute(), [&](const QueryBlock& block, Plan&) {
     if (block.kv_head != 0) return;
     for (const QueryToken& token : block.tokens) {
       const auto sequence = static_cast<std::size_t>(token.sequence);
-      ends.push_back({token.position, block.sequences[sequence].call_end});
+      const AttentionSequence& view = block.sequences[sequence];
+      calls.push_back({token.position, view.call_begin, view.call_end});
     }
   });
   const RotationTable rotations(TrainedFrequencies(10000, 64, {})->theta, 64, PairLayout::kHalfSplit, 100);
@@ -354,32 +357,35 @@ TEST_P(ExecutorTest, PlansKnowWhereTheModelsCallEnds) {
   }
   const auto state = policy.NewState();
   const AttentionRows rows{.q = inputs.q.data(), .k = k.data(), .v = inputs.v.data(), .out = out.data()};
-  const auto prefill = [&](KvSequence& kv, int64_t n, int64_t n_following) {
-    ends.clear();
-    const AttendingSequence sequence{
-        .kv = &kv, .state = state.get(), .rotations = &rotations, .n_following = n_following};
+  const auto prefill = [&](KvSequence& kv, int64_t n, int64_t n_preceding, int64_t n_following) {
+    calls.clear();
+    const AttendingSequence sequence{.kv = &kv,
+                                     .state = state.get(),
+                                     .rotations = &rotations,
+                                     .n_preceding = n_preceding,
+                                     .n_following = n_following};
     EXPECT_TRUE(runner.Prefill(policy, sequence, rows, n, nullptr));
     kv.Commit(kv.size() + n);
-    std::sort(ends.begin(), ends.end());
+    std::sort(calls.begin(), calls.end());
   };
-  const auto expect = [&](int64_t begin, int64_t n, int64_t call_end) {
-    ASSERT_EQ(static_cast<int64_t>(ends.size()), n);
+  const auto expect = [&](int64_t begin, int64_t n, int64_t call_begin, int64_t call_end) {
+    ASSERT_EQ(static_cast<int64_t>(calls.size()), n);
     for (int64_t i = 0; i < n; ++i) {
-      EXPECT_EQ(ends[static_cast<std::size_t>(i)], std::make_pair(begin + i, call_end));
+      EXPECT_EQ(calls[static_cast<std::size_t>(i)], (std::array{begin + i, call_begin, call_end}));
     }
   };
-  prefill(kvs[0], 40, 5);  // a prompt of 45
-  expect(0, 40, 45);
-  prefill(kvs[0], 5, 0);
-  expect(40, 5, 45);
-  prefill(kvs[0], 10, 0);  // another call
-  expect(45, 10, 55);
-  prefill(kvs[1], 7, 0);
-  ends.clear();
+  prefill(kvs[0], 40, 0, 5);  // a prompt of 45
+  expect(0, 40, 0, 45);
+  prefill(kvs[0], 5, 40, 0);
+  expect(40, 5, 0, 45);
+  prefill(kvs[0], 10, 0, 0);  // another call
+  expect(45, 10, 45, 55);
+  prefill(kvs[1], 7, 0, 0);
+  calls.clear();
   std::vector<AttendingSequence> batch;
   for (KvSequence& kv : kvs) batch.push_back({.kv = &kv, .state = state.get(), .rotations = &rotations});
   runner.Decode(policy, batch, rows);
-  EXPECT_EQ(ends, (std::vector<std::pair<int64_t, int64_t>>{{55, 56}, {7, 8}}));
+  EXPECT_EQ(calls, (std::vector<std::array<int64_t, 3>>{{55, 55, 56}, {7, 7, 8}}));
 }
 
 TEST_P(ExecutorTest, ListedKeysAreSeenByAllRowsAtTheDistancesOfTheirPlane) {

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@ namespace longheads {
 struct AttentionModel {
   HeadShape shape;
   int64_t n_layers = 1;
+  int64_t vocab_size = 0;
   int64_t trained_window = 0;  // tokens that the model reads with its own frequencies
   PairLayout layout = PairLayout::kInterleaved;
   RopeDeclaration rope = {};
@@ -34,6 +37,8 @@ struct AttentionModel {
   // The longest text that will be read, its answer included; 0: not known. Methods that choose by it say so
   // to the reader of their options (FollowLength).
   int64_t text_tokens = 0;
+  // The id of the token that has this text in the vocabulary, if one has. Empty: it is not known.
+  std::function<std::optional<int32_t>(std::string_view text)> find_token = {};
   // ESA's compression for queries rotated by `distance`; an error says how to get it. Empty: there is none.
   std::function<Result<std::shared_ptr<const EsaProjections>>(int64_t distance)> esa_projections = {};
 };

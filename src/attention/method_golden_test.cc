@@ -81,6 +81,7 @@ struct Variant {
     AttentionModel model;
     model.shape = shape;
     model.n_layers = golden.layer + 1;
+    model.vocab_size = 16;
     model.trained_window = golden.trained_window;
     model.layout = layout;
     model.trained = *TrainedFrequencies(golden.base, shape.head_dim, {});

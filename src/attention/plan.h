@@ -40,8 +40,9 @@ struct AttentionSequence {
   const RotationTable* rotations = nullptr;
   float scale = 1;              // of logits: amplitude^2 / sqrt(head_dim)
   bool keys_unrotated = false;  // in the store, whatever the plane: they are turned to it as they are read
-  // The sequence's tokens once the model's call that feeds it is done: where a prompt ends, whatever the
-  // blocks it comes in; of a decoded token its position + 1.
+  // The model's call that feeds it: tokens [call_begin, call_end) are one prompt, whatever the blocks it
+  // comes in, or one decoded token.
+  int64_t call_begin = 0;
   int64_t call_end = 0;
 };
 

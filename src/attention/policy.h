@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -52,6 +53,12 @@ struct StepInput {
   const CancelToken* cancel = nullptr;
 };
 
+// A token that stands in every text at fixed places, because the model was trained so.
+struct InsertedToken {
+  int32_t id = 0;
+  int64_t period = 1;  // it follows every `period` tokens of the text
+};
+
 class Policy {
  public:
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
@@ -65,6 +72,10 @@ class Policy {
   virtual bool ReadsKeys() const { return true; }
   // Rotations in a plan over n tokens are below this, in units of the plane.
   virtual int64_t RotationBound(int64_t n) const = 0;
+
+  // What the engine puts into the texts that the model reads. A policy that has some says so for every layer,
+  // and its states go back to any token.
+  virtual std::optional<InsertedToken> Inserts() const { return std::nullopt; }
 
   virtual std::unique_ptr<PolicyState> NewState() const { return std::make_unique<PolicyState>(); }
   virtual std::unique_ptr<PolicyScratch> NewScratch() const { return std::make_unique<PolicyScratch>(); }

@@ -6,6 +6,7 @@
 #include "attention/frequency_registry.h"
 #include "attention/full.h"
 #include "attention/infllm.h"
+#include "attention/landmark.h"
 #include "attention/lm_infinite.h"
 #include "attention/longheads.h"
 #include "attention/moba.h"
@@ -24,6 +25,7 @@ const std::vector<Method>& All() {
       EsaMethod(),
       FullMethod(),
       InfLlmMethod(),
+      LandmarkMethod(),
       LeakyReRopeMethod(),
       LmInfiniteMethod(),
       LongHeadsMethod(),

@@ -5,14 +5,16 @@
 namespace longheads {
 namespace {
 
-AttentionSequence ViewOf(const AttendingSequence& sequence, int64_t call_end) {
+// With n new tokens.
+AttentionSequence ViewOf(const AttendingSequence& sequence, int64_t n) {
   return {.kv = sequence.kv,
           .state = sequence.state,
           .first_state = sequence.first_state,
           .rotations = sequence.rotations,
           .scale = sequence.scale,
           .keys_unrotated = sequence.keys_unrotated,
-          .call_end = call_end};
+          .call_begin = sequence.kv->size() - sequence.n_preceding,
+          .call_end = sequence.kv->size() + n + sequence.n_following};
 }
 
 }  // namespace
@@ -76,7 +78,7 @@ StepInput AttentionRunner::Step(const Policy& policy, Phase phase, const Attenti
 bool AttentionRunner::Prefill(const Policy& policy, const AttendingSequence& sequence,
                               const AttentionRows& rows, int64_t n, const CancelToken* cancel) {
   const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
-  const AttentionSequence view = ViewOf(sequence, sequence.kv->size() + n + sequence.n_following);
+  const AttentionSequence view = ViewOf(sequence, n);
   const int64_t step = std::min(n, policy.StepTokens());
   for (int64_t begin = 0; begin < n; begin += step) {
     const int64_t n_here = std::min(step, n - begin);
@@ -150,7 +152,7 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
   views_.clear();
   for (int64_t i = 0; i < n; ++i) {
     const AttendingSequence& sequence = sequences[static_cast<std::size_t>(i)];
-    views_.push_back(ViewOf(sequence, sequence.kv->size() + 1));
+    views_.push_back(ViewOf(sequence, 1));
     const int64_t position = sequence.kv->size();
     for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
       const int64_t at = i * kv_floats + head * d;

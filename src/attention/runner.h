@@ -24,7 +24,9 @@ struct AttendingSequence {
   const RotationTable* rotations = nullptr;
   float scale = 1;              // of logits
   bool keys_unrotated = false;  // as in AttentionSequence
-  int64_t n_following = 0;      // tokens of the same prompt that come in later calls of Prefill
+  // Tokens of the same prompt that came in earlier calls of Prefill, and that come in later ones.
+  int64_t n_preceding = 0;
+  int64_t n_following = 0;
 };
 
 // Rows of new tokens in one layer.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <new>
 #include <system_error>
 
@@ -73,10 +74,17 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   AttentionModel& model = engine->attention_model_;
   model.shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim};
   model.n_layers = config.n_layers;
+  model.vocab_size = config.vocab_size;
   model.trained_window = config.trained_window;
   model.layout = config.layout;
   model.rope = config.rope;
   model.trained = std::move(frequencies);
+  model.find_token = [&tokenizer = *engine->tokenizer_](std::string_view token) -> std::optional<int32_t> {
+    const std::vector<std::string>& tokens = tokenizer.vocabulary().tokens;
+    const auto found = std::find(tokens.begin(), tokens.end(), token);
+    if (found == tokens.end()) return std::nullopt;
+    return static_cast<int32_t>(found - tokens.begin());
+  };
   // The model lives in the engine, and as long.
   model.esa_projections = [path = options.model_path, &model](int64_t distance) {
     return FindEsaProjections(path, distance, model);
@@ -84,6 +92,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   if (!options.make_attention) engine->attention_spec_ = options.attention;
   LH_ASSIGN(std::vector<LayerAttention> attention,
             options.make_attention ? options.make_attention(model) : MakeAttention(options.attention, model));
+  engine->insertion_ = Insertion(attention.front().policy->Inserts());
 
   LH_ASSIGN(engine->kernels_, ChooseKernels(options.backend));
   LH_ASSIGN(engine->compute_, ComputeFromName(options.compute, *engine->kernels_.gemm.table));
@@ -124,12 +133,12 @@ std::string Engine::AttentionWarning(int64_t n_tokens) const {
 }
 
 MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
+  const int64_t n = insertion_.ModelSize(n_tokens);
   MemoryPlan plan;
   plan.weights = weight_bytes_;
-  plan.kv = transformer_->kv_pool()->geometry().BytesFor(n_tokens);
-  for (const LayerAttention& layer : transformer_->attention())
-    plan.state += layer.policy->StateBytes(n_tokens);
-  plan.working = transformer_->WorkingBytes(n_tokens);
+  plan.kv = transformer_->kv_pool()->geometry().BytesFor(n);
+  for (const LayerAttention& layer : transformer_->attention()) plan.state += layer.policy->StateBytes(n);
+  plan.working = transformer_->WorkingBytes(n);
   return plan;
 }
 
@@ -143,12 +152,13 @@ Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool ch
 }
 
 Result<bool> Engine::ExpectText(int64_t n_tokens) try {
-  if (!FollowsTextLength() || attention_model_.text_tokens == n_tokens) return false;
+  const int64_t n = insertion_.ModelSize(n_tokens);
+  if (!FollowsTextLength() || attention_model_.text_tokens == n) return false;
   AttentionModel model = attention_model_;
-  model.text_tokens = n_tokens;
+  model.text_tokens = n;
   LH_ASSIGN(std::vector<LayerAttention> attention, MakeAttention(attention_spec_, model));
   transformer_->SetAttention(std::move(attention));
-  attention_model_.text_tokens = n_tokens;
+  attention_model_.text_tokens = n;
   return true;
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(OutOfMemory());
@@ -189,7 +199,7 @@ Status Engine::Guard(Session& session, const std::function<Status()>& work) {
   }
   if (!status) {
     if (policies.size() == session.state_.policies.size()) session.state_.policies = std::move(policies);
-    session.state_.kv.Truncate(std::min(before, session.state_.kv.size()));
+    session.state_.kv.Truncate(std::min(insertion_.ModelSize(before), session.state_.kv.size()));
     session.tokens_.resize(static_cast<std::size_t>(before));
     session.phases_.resize(static_cast<std::size_t>(before));
   }
@@ -215,8 +225,15 @@ Result<std::vector<float>> Engine::Prefill(Session& session, std::span<const Tok
   LH_TRY(CheckMemory(session, static_cast<int64_t>(tokens.size())));
   std::vector<float> hidden;
   LH_TRY(Guard(session, [&]() -> Status {
-    const BatchItem item{.sequence = &session.state_, .tokens = tokens};
+    const int64_t before = session.size();
+    const std::vector<TokenId> with_inserted =
+        insertion_.none() ? std::vector<TokenId>() : insertion_.Into(tokens, before);
+    const BatchItem item{.sequence = &session.state_,
+                         .tokens = insertion_.none() ? tokens : std::span(with_inserted)};
     LH_TRY(transformer_->Forward(std::span(&item, 1), Phase::kPrefill, outputs, control, hidden));
+    if (outputs == Outputs::kAll) {
+      insertion_.KeepRowsOfText(hidden, before, static_cast<int64_t>(tokens.size()));
+    }
     session.tokens_.insert(session.tokens_.end(), tokens.begin(), tokens.end());
     session.phases_.resize(session.tokens_.size(), Phase::kPrefill);
     return {};
@@ -248,6 +265,7 @@ Status Engine::Decode(std::span<Session* const> sessions, std::span<const TokenI
       batch_.push_back({.sequence = &sessions[i]->state_, .tokens = tokens.subspan(i, 1)});
     }
     status = transformer_->Forward(batch_, Phase::kDecode, Outputs::kLast, {}, hidden);
+    if (status) status = DecodeInserted(sessions, hidden);
   } catch (const std::bad_alloc&) {
     status = tl::unexpected<Error>(OutOfMemory());
   } catch (const std::exception& error) {
@@ -259,17 +277,38 @@ Status Engine::Decode(std::span<Session* const> sessions, std::span<const TokenI
       sessions[i]->phases_.push_back(Phase::kDecode);
     } else {
       // Some layers may have taken the token: go back to where all of them stood.
-      sessions[i]->state_.Truncate(sessions[i]->size());
+      sessions[i]->state_.Truncate(insertion_.ModelSize(sessions[i]->size()));
     }
   }
   return status;
 }
 
+Status Engine::DecodeInserted(std::span<Session* const> sessions, std::vector<float>& hidden) {
+  const auto due = [&](const Session* session) { return insertion_.Follows(session->size() + 1); };
+  batch_.clear();
+  for (Session* const session : sessions) {
+    if (due(session)) {
+      batch_.push_back({.sequence = &session->state_, .tokens = std::span(&insertion_.token(), 1)});
+    }
+  }
+  if (batch_.empty()) return {};
+  LH_TRY(transformer_->Forward(batch_, Phase::kDecode, Outputs::kLast, {}, inserted_hidden_));
+  auto row = inserted_hidden_.begin();
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    if (!due(sessions[i])) continue;
+    std::copy_n(row, config().embed_dim,
+                hidden.begin() + static_cast<std::ptrdiff_t>(i) * config().embed_dim);
+    row += config().embed_dim;
+  }
+  return {};
+}
+
 Status Engine::Truncate(Session& session, int64_t n) try {
   LH_CHECK(n >= 0 && n <= session.size());
-  const int64_t point = session.state_.RewindPoint(n);
-  const auto cut = [point](Session& to) {
-    to.state_.Truncate(point);
+  // Policies that insert tokens go back to any: where one does not, it inserts none.
+  const int64_t point = insertion_.none() ? session.state_.RewindPoint(n) : n;
+  const auto cut = [&](Session& to) {
+    to.state_.Truncate(insertion_.ModelSize(point));
     to.tokens_.resize(static_cast<std::size_t>(point));
     to.phases_.resize(static_cast<std::size_t>(point));
   };
@@ -325,6 +364,9 @@ Result<Generated> Engine::Generate(Session& session, std::span<const float> hidd
           ErrorKind::kUnsupported,
           "the model gives no number for any token: its file may be damaged, or made for another "
           "--compute");
+    }
+    if (!insertion_.none()) {
+      logits[static_cast<std::size_t>(insertion_.token())] = std::numeric_limits<float>::lowest();
     }
     const TokenId token = sampler.Sample(std::span(logits).first(n_known), session.tokens());
     if (tokenizer_->IsEndOfGeneration(token)) {

@@ -1,6 +1,11 @@
 // The one C++ API that applications see: load a model, keep sessions, read prompts, generate. Nothing here
 // prints, and what goes wrong comes back as an Error with the session as it was. Calls that return no Result
 // throw std::bad_alloc where memory is short. One thread at a time may use an engine and its sessions.
+//
+// Tokens, sizes and rows are the user's. Where an attention method inserts tokens of its own into what the
+// model reads (landmarks), it does so unseen, in prompts and in answers: the hidden state of a token that an
+// inserted one follows is the inserted one's, since the text goes on from there, and no answer holds an
+// inserted token.
 #pragma once
 
 #include <functional>
@@ -12,6 +17,7 @@
 
 #include "base/cancel.h"
 #include "base/result.h"
+#include "engine/insertion.h"
 #include "engine/sampler.h"
 #include "formats/gguf.h"
 #include "model/transformer.h"
@@ -140,6 +146,8 @@ class Engine {
   // Runs `work` on one session and puts the session back as it was if it fails or throws.
   Status Guard(Session& session, const std::function<Status()>& work);
   Status CheckMemory(const Session& session, int64_t n_new) const;
+  // After a decode step: lets sessions read the inserted tokens that are due, and takes over their rows.
+  Status DecodeInserted(std::span<Session* const> sessions, std::vector<float>& hidden);
 
   std::string attention_spec_;      // empty where it was given otherwise
   AttentionModel attention_model_;  // what attention is made for
@@ -153,7 +161,9 @@ class Engine {
   KvType kv_type_ = KvType::kF32;
   uint64_t weight_bytes_ = 0;
   std::unique_ptr<Transformer> transformer_;
-  std::vector<BatchItem> batch_;  // of the decode step that runs
+  Insertion insertion_;
+  std::vector<BatchItem> batch_;        // of the decode step that runs
+  std::vector<float> inserted_hidden_;  // of its inserted tokens
 };
 
 }  // namespace longheads

@@ -140,7 +140,7 @@ Status Run::CheckMethods() {
     const int64_t shortest = *std::min_element(options.lengths.begin(), options.lengths.end());
     for (const PasskeyCase& c : cases) {
       if (c.length == shortest && c.repeat == 0)
-        LH_TRY(BuildPasskeyPrompt(*engine, setup.style, c, PasskeyKey(options.seed, c)));
+        LH_TRY(BuildPasskeyPrompt(*engine, setup.style, c, PasskeyKey(options.seed, c), hooks.cancel));
     }
   }
   return {};
@@ -165,7 +165,7 @@ Result<PasskeyRecord> Run::RunCase(Engine& engine, PasskeyReader& reader, const 
                                    const PasskeyCase& c) {
   const auto start = std::chrono::steady_clock::now();
   const int64_t key = PasskeyKey(options.seed, c);
-  LH_ASSIGN(const PasskeyPrompt prompt, BuildPasskeyPrompt(engine, setup.style, c, key));
+  LH_ASSIGN(const PasskeyPrompt prompt, BuildPasskeyPrompt(engine, setup.style, c, key, hooks.cancel));
   // The same for all cases of a length, which is met within 1%.
   LH_ASSIGN(const bool changed, engine.ExpectText(c.length + c.length / 100 + setup.max_tokens));
   if (changed) reader.Forget();

@@ -101,11 +101,11 @@ int64_t PasskeyKey(uint64_t seed, const PasskeyCase& c) {
 }
 
 Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyle& style,
-                                         const PasskeyCase& c, int64_t key) {
+                                         const PasskeyCase& c, int64_t key, const CancelToken* cancel) {
   const bool chat = style.form == PasskeyForm::kChat;
   const auto encode = [&](int64_t n_sentences) {
     const int64_t n_before = SentencesBefore(c, n_sentences);
-    return engine.EncodePrompt(PromptText(style, key, n_before, n_sentences - n_before), chat);
+    return engine.EncodePrompt(PromptText(style, key, n_before, n_sentences - n_before), chat, cancel);
   };
   const auto off = [&](const std::vector<TokenId>& tokens) {
     return std::llabs(static_cast<int64_t>(tokens.size()) - c.length);
@@ -151,7 +151,7 @@ Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyl
   const int64_t n_before = SentencesBefore(c, n_sentences);
   LH_ASSIGN(const std::vector<TokenId> keyless,
             engine.EncodePrompt(fmt::format("{}\n{}", kTask, Filler(style.filler, n_before + kSentenceCount)),
-                                chat));
+                                chat, cancel));
   PasskeyPrompt prompt{.tokens = std::move(tokens)};
   prompt.n_common =
       std::mismatch(prompt.tokens.begin(), prompt.tokens.end(), keyless.begin(), keyless.end()).first -

@@ -65,8 +65,10 @@ struct PasskeyPrompt {
 
 // The prompt whose token count is nearest to the case's length, the filler cut at sentences. Refused where
 // that is more than 1% off, or no room is left for filler: the message says what the model's tokenizer needs.
+// kCancelled once `cancel` is raised.
 Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyle& style,
-                                         const PasskeyCase& c, int64_t key);
+                                         const PasskeyCase& c, int64_t key,
+                                         const CancelToken* cancel = nullptr);
 
 // What follows the prompt where the answer is forced, as tokens that continue `prompt`: " KEY" in the plain
 // form, "The pass key is KEY." in the chat form.

@@ -221,11 +221,9 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
     const int64_t n = static_cast<int64_t>(item.tokens.size());
     for (int64_t begin = 0; begin < n; begin += token_block) {
       const int64_t n_here = std::min(token_block, n - begin);
-      LH_TRY(
-          PrefillBlock(*item.sequence,
-                       item.tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n_here)),
-                       n - begin - n_here, control, static_cast<double>(done) / static_cast<double>(total),
-                       static_cast<double>(n_here) / static_cast<double>(total)));
+      LH_TRY(PrefillBlock(*item.sequence, item.tokens, begin, begin + n_here, control,
+                          static_cast<double>(done) / static_cast<double>(total),
+                          static_cast<double>(n_here) / static_cast<double>(total)));
       done += n_here;
       const bool last = begin + n_here == n;
       if (outputs == Outputs::kAll) {
@@ -238,13 +236,13 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
   return {};
 }
 
-Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_t> token_ids,
-                                 int64_t n_following, const ForwardControl& control, double done,
-                                 double share) {
+Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_t> prompt, int64_t begin,
+                                 int64_t end, const ForwardControl& control, double done, double share) {
   Prefill& p = *prefill_;
   Activations& a = p.activations;
   const VectorKernels& vector = *kernels_.vector.table;
-  const int64_t n = static_cast<int64_t>(token_ids.size());
+  const int64_t n = end - begin;
+  const int64_t n_following = static_cast<int64_t>(prompt.size()) - end;
   const int64_t first = sequence.size();
   const int64_t embed = config_.embed_dim;
   const int64_t d = config_.head_dim;
@@ -320,7 +318,8 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
     }
   };
 
-  each_row([&](int64_t row) { Embed(token_ids[static_cast<std::size_t>(row)], a.x.data() + row * embed); });
+  each_row(
+      [&](int64_t row) { Embed(prompt[static_cast<std::size_t>(begin + row)], a.x.data() + row * embed); });
 
   for (int64_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
@@ -340,6 +339,7 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
     multiply(qkv);
     if (cancelled()) return tl::unexpected<Error>(Cancelled());
     AttendingSequence attending = Attending(sequence, layer, first + n + n_following);
+    attending.n_preceding = begin;
     attending.n_following = n_following;
     if (!runner_.Prefill(policy, attending, a.Rows(layer), n, cancel)) {
       return tl::unexpected<Error>(Cancelled());

@@ -84,8 +84,8 @@ class Transformer {
   struct Prefill;
   struct Decode;
 
-  // n_following: tokens of the same prompt that come after these.
-  Status PrefillBlock(SequenceState& sequence, std::span<const int32_t> tokens, int64_t n_following,
+  // Tokens [begin, end) of a prompt.
+  Status PrefillBlock(SequenceState& sequence, std::span<const int32_t> prompt, int64_t begin, int64_t end,
                       const ForwardControl& control, double done, double share);
   Status DecodeStep(std::span<const BatchItem> items);
   void Embed(int32_t token, float* out) const;

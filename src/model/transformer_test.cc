@@ -224,6 +224,19 @@ TEST(Transformer, TokenBlocksAreWholeStepsOfThePolicy) {
   EXPECT_FALSE(SameBits(prefill({2048, 152}), whole));
 }
 
+TEST(Transformer, WindowsOfAPromptCountFromWhereItBegins) {
+  // Windows of 96 tokens, past the first 2048 too; a call of its own begins with a window.
+  TinyTransformer tiny({.model = kTiny, .attention = "landmark,block=24,top_k=2,token=5,train_context=168"});
+  const std::vector<int32_t> tokens = TinyTokens(2200, kTiny.vocab_size, 3);
+  const auto prefill = [&](const std::vector<int64_t>& calls) {
+    SequenceState sequence = tiny->NewSequence();
+    return tiny.Prefill(sequence, tokens, calls);
+  };
+  const std::vector<float> whole = prefill({2200});
+  EXPECT_TRUE(SameBits(prefill({96 * 20, 96 * 2, 88}), whole));
+  EXPECT_FALSE(SameBits(prefill({2048, 152}), whole));
+}
+
 TEST(Transformer, GivesTheHiddenStatesThatWereAskedFor) {
   TinyTransformer tiny({.model = kTiny});
   const std::size_t embed = static_cast<std::size_t>(kTiny.embed);
@@ -353,7 +366,8 @@ TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
         "moba,chunk=24,top_k=4,decode=gated", "quest,budget=64,dense_layers=1",
         "quest,budget=64,dense_layers=0,rule=evaluation", "self-extend,group=4,window=64", "rerope,window=64",
         "leaky-rerope,window=64", "streaming-llm,recent=64",
-        "infllm,n_init=16,n_local=64,block=16,top_k=1,max_cached_block=1"}) {
+        "infllm,n_init=16,n_local=64,block=16,top_k=1,max_cached_block=1",
+        "landmark,block=24,top_k=4,token=5"}) {
     for (const KvType kv_type : {KvType::kF32, KvType::kBF16}) {
       // One thread: with more, which of them first meets which work is chance, and so is whose scratch grows.
       TinyTransformer tiny({.model = kTiny, .attention = attention, .kv_type = kv_type, .threads = 1});

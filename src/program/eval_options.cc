@@ -2,23 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <sstream>
 
 #include "attention/spec.h"
 #include "base/bytes.h"
+#include "cli/output.h"
 #include "eval/experiment.h"
 
 namespace longheads {
-namespace {
-
-Status WriteOut(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return {};
-  return MakeError(ErrorKind::kIo, "the table could not be written to standard output");
-}
-
-}  // namespace
-
 void AddEvalOptions(CLI::App& app, EvalOptions& options, const std::string& lengths,
                     const std::string& standard) {
   options.lengths = {standard};
@@ -82,20 +73,19 @@ std::function<Result<std::unique_ptr<Engine>>(const std::string&)> Loader(const 
 void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t longest) {
   const std::string explained = engine.ExplainAttention();
   const std::string warning = engine.AttentionWarning(longest);
-  fmt::print(stderr, "{}: {}{}{}{}\n", attention, engine.DescribeKernels(), explained.empty() ? "" : "; ",
-             explained, warning.empty() ? "" : "\nwarning: " + warning);
+  Note("{}: {}{}{}{}\n", attention, engine.DescribeKernels(), explained.empty() ? "" : "; ", explained,
+       warning.empty() ? "" : "\nwarning: " + warning);
 }
 
 Result<int> FinishEval(const Status& status, const std::string& table, std::size_t n_done,
                        const std::string& out_dir) {
-  const Status written = table.empty() ? Status() : WriteOut(table);
+  WriteOutput(table);
   if (!status && status.error().kind == ErrorKind::kCancelled) {
     return MakeError(ErrorKind::kCancelled,
                      fmt::format("interrupted with {} cases done{}", n_done,
                                  out_dir.empty() ? "" : "; the same command goes on from there"));
   }
   LH_TRY(status);
-  LH_TRY(written);
   return 0;
 }
 

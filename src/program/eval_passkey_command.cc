@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "eval/passkey.h"
 #include "program/eval_command.h"
@@ -64,11 +65,10 @@ class PasskeyReport {
  private:
   void PrintCase(const PasskeyRecord& r, bool from_file, int64_t done, int64_t n_cases) {
     FinishProgress();
-    fmt::print(stderr, "[{}/{}] {}: {}, {}/{} digits forced, key {}, answer {}, {}\n", done, n_cases,
-               Describe(r.attention, r.which), r.correct ? "right" : "wrong", r.digits_right, r.digits, r.key,
-               Quote(r.answer),
-               from_file
-                   ? "done before"
+    Note("[{}/{}] {}: {}, {}/{} digits forced, key {}, answer {}, {}\n", done, n_cases,
+         Describe(r.attention, r.which), r.correct ? "right" : "wrong", r.digits_right, r.digits, r.key,
+         Quote(r.answer),
+         from_file ? "done before"
                    : fmt::format("{:.1f} s ({} of {} tokens read before)", r.seconds, r.shared, r.tokens));
   }
 

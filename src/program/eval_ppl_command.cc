@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
 #include "eval/ppl.h"
@@ -36,11 +37,11 @@ class PplReport {
         .load = Loader(model),
         .on_text =
             [](int64_t n_tokens, std::size_t n_lost) {
-              fmt::print(stderr, "the text has {} tokens{}\n", n_tokens,
-                         n_lost == 0 ? ""
-                                     : fmt::format("; {} of its bytes have none in this vocabulary and "
-                                                   "are left out",
-                                                   n_lost));
+              Note("the text has {} tokens{}\n", n_tokens,
+                   n_lost == 0 ? ""
+                               : fmt::format("; {} of its bytes have none in this vocabulary and "
+                                             "are left out",
+                                             n_lost));
             },
         .on_method = [longest](const Engine& engine,
                                const std::string& attention) { AnnounceMethod(engine, attention, longest); },
@@ -64,9 +65,9 @@ class PplReport {
  private:
   void PrintCase(const PplRecord& r, bool from_file, int64_t done, int64_t n_cases) {
     FinishProgress();
-    fmt::print(stderr, "[{}/{}] {}: perplexity {:.4f} of the last {}, {}\n", done, n_cases,
-               Describe(r.attention, r.which), r.score.perplexity(), r.score.n_tokens,
-               from_file ? "done before" : fmt::format("{:.1f} s", r.seconds));
+    Note("[{}/{}] {}: perplexity {:.4f} of the last {}, {}\n", done, n_cases, Describe(r.attention, r.which),
+         r.score.perplexity(), r.score.n_tokens,
+         from_file ? "done before" : fmt::format("{:.1f} s", r.seconds));
   }
 
   std::optional<PrefillProgress> progress_;

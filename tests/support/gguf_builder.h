@@ -155,6 +155,7 @@ struct TinyLlamaOptions {
   DType weight_type = DType::kF32;  // of the matrices; norms and biases stay F32
   bool vocabulary = true;
   std::string chat_template = "";  // none where empty
+  std::string control_token = "";  // the vocabulary's token 272, a control token; none where empty
 };
 
 inline constexpr int kTinyMergeCount = 13;

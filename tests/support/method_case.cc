@@ -17,6 +17,7 @@ constexpr double kBase = 10000;
 AttentionModel Model(const HeadShape& shape, int64_t trained_window, int64_t n_layers, double base) {
   return {.shape = shape,
           .n_layers = n_layers,
+          .vocab_size = 16,
           .trained_window = trained_window,
           .layout = PairLayout::kHalfSplit,
           .trained = *TrainedFrequencies(base, shape.head_dim, {})};

@@ -217,6 +217,7 @@ bool Notices(const std::string& name, const std::function<void(const QueryBlock&
   AttentionModel model;
   model.shape = shape;
   model.n_layers = golden.layer + 1;
+  model.vocab_size = 16;
   model.trained_window = golden.trained_window;
   model.layout = PairLayout::kHalfSplit;
   model.trained = *TrainedFrequencies(golden.base, shape.head_dim, {});

@@ -118,6 +118,10 @@ void OneLayer::Remember(const QueryBlock& block, int32_t sequence, const Plan& p
         const int64_t key_at = segment.absolute ? plane.unit * j : plane.Position(j);
         seen.keys.push_back({static_cast<int32_t>(j), static_cast<int32_t>(row.x - key_at)});
       }
+      if (segment.as_key != PlanSegment::kNoKey) {
+        const int64_t distance = row.x - plane.Position(segment.as_key);
+        seen.keys.push_back({static_cast<int32_t>(segment.as_key), static_cast<int32_t>(distance)});
+      }
     }
   }
 }

@@ -74,6 +74,10 @@ void SetVocabulary(GgufBuilder& builder, const TinyLlamaOptions& options) {
     tokens.emplace_back(control);
     types.push_back(kControl);
   }
+  if (!options.control_token.empty()) {
+    tokens.push_back(options.control_token);
+    types.push_back(kControl);
+  }
   LH_CHECK(options.vocab_size >= static_cast<int64_t>(tokens.size()));
   while (static_cast<int64_t>(tokens.size()) < options.vocab_size) {
     tokens.push_back(fmt::format("[PAD{}]", tokens.size()));

@@ -30,6 +30,7 @@ TinyTransformer::TinyTransformer(const TinyTransformerOptions& options) : bytes_
   const AttentionModel model{
       .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
       .n_layers = config.n_layers,
+      .vocab_size = config.vocab_size,
       .trained_window = config.trained_window,
       .layout = config.layout,
       .rope = config.rope,
