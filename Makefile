@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup model build demo test fuzz oracle clean
+.PHONY: help setup model build demo test fuzz bench oracle clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo 'make build   leave the program at build/longheads'
 	@echo 'make model   fetch the default model into the cache folder'
 	@echo 'make fuzz    fuzz the parsers, FUZZ_SECONDS (60) each, and say what their seeds cover'
+	@echo 'make bench   time the quantised kernels against the bandwidth of the memory'
 	@echo 'make oracle  make the goldens of the tests again from their references (several GB of Python packages)'
 	@echo 'make clean   remove what was built; the cache folder stays'
 
@@ -37,6 +38,12 @@ test: setup model
 	@mkdir -p build-test
 	@echo 'subdirs("$(CURDIR)/build" "$(CURDIR)/build-asan")' > build-test/CTestTestfile.cmake
 	@ctest --test-dir build-test --parallel $(JOBS) --output-on-failure --no-tests=error --no-label-summary
+
+bench: setup
+	@sh tools/setup/install.sh bench-packages.txt
+	@cmake --preset release -DLONGHEADS_BENCH=ON
+	@cmake --build --preset release --parallel $(JOBS) --target longheads_bench_quantised
+	@build/bench/longheads_bench_quantised
 
 fuzz: setup
 	@sh tools/setup/install.sh fuzz-packages.txt

@@ -519,10 +519,10 @@ class Help(unittest.TestCase):
 
 
 class Interrupt(unittest.TestCase):
-    def interrupted(self, *arguments, after):
-        """Gives what `longheads run` printed (stdout, stderr) when it was stopped `after` seconds into its work."""
-        process = subprocess.Popen([PROGRAM, "run", "-m", str(MODELS / "plain.gguf"), "--no-chat",
-                                    *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def interrupted(self, *arguments, after, command=("run", "--no-chat")):
+        """Gives what a command printed (stdout, stderr) when it was stopped `after` seconds into its work."""
+        process = subprocess.Popen([PROGRAM, *command, "-m", str(MODELS / "plain.gguf"), *map(str, arguments)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         while process.poll() is None and not handles_ctrl_c(process.pid):
             time.sleep(0.01)
         time.sleep(after)
@@ -545,6 +545,9 @@ class Interrupt(unittest.TestCase):
         output, error = self.interrupted("-f", text, after=0.5)
         self.assertEqual(output, b"")
         self.assertNotIn(b"tokens", error, "it was past the tokens already")
+
+    def test_while_an_experiment_makes_its_prompts(self):
+        self.interrupted("--lengths", "8m", "--form", "plain", after=0.5, command=("eval", "passkey"))
 
     def test_while_reading(self):
         text = SCRATCH / "long.txt"

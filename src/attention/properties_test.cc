@@ -1,0 +1,199 @@
+// What holds of every method whatever its options: random specs, random texts, random ways of feeding them.
+// The seed is fixed; RC_PARAMS="seed=N max_success=M" in the environment looks further.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/support/layer_inputs.h"
+#include "tests/support/method_case.h"
+
+namespace longheads {
+namespace {
+
+constexpr int64_t kTrainedWindow = 4096;
+constexpr int64_t kMostTokens = 150;
+
+const bool kParameters = setenv("RC_PARAMS", "seed=20 max_success=50", /*overwrite=*/0) == 0;
+
+// Evenly, from the first case on: RapidCheck would begin with small numbers.
+int64_t In(int64_t least, int64_t most) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<int64_t>(least, most + 1));
+}
+std::string Pick(const std::vector<std::string>& words) { return *rc::gen::elementOf(words); }
+
+struct Drawn {
+  std::string spec;
+  int64_t equals_full_until = 0;  // tokens
+  bool depends_on_calls = false;  // of the prefill, by its definition
+};
+
+Drawn DrawLongHeads() {
+  const int64_t chunk = In(1, 20), slots = In(3, 6), begin = (slots + In(0, 4)) * chunk;
+  return {
+      fmt::format("longheads,chunk={},window={},begin={},reps={},select={},represent={},choose={},first={}",
+                  chunk, slots * chunk, begin, Pick({"head", "kv"}), Pick({"head", "kv"}),
+                  Pick({"paper", "mean", "last"}), Pick({"top", "last-k", "random", "random-keep"}),
+                  Pick({"on", "off"})),
+      begin};
+}
+
+Drawn DrawSelfExtend() {
+  const int64_t window = In(1, 60);
+  return {
+      fmt::format("self-extend,group={},window={},fraction={}", In(1, 9), window, Pick({"floor", "exact"})),
+      window};
+}
+
+Drawn DrawReRope() {
+  const int64_t window = In(1, 60);
+  if (In(0, 1) == 0) return {fmt::format("rerope,window={}", window), window};
+  return {fmt::format("leaky-rerope,window={},factor={}", window, In(1, 9)), window};
+}
+
+Drawn DrawStreamingLlm() {
+  const int64_t start = In(0, 8), recent = In(1, 60);
+  const std::string form = Pick({"slots", "chunk-safe"});
+  return {fmt::format("streaming-llm,start={},recent={},form={}", start, recent, form),
+          form == "slots" ? start + recent + 1 : recent};
+}
+
+Drawn DrawLmInfinite() {
+  const int64_t local = In(1, 60);
+  return {
+      fmt::format("lm-infinite,global={},local={},form={}", In(0, 8), local, Pick({"official", "infllm"})),
+      local};
+}
+
+Drawn DrawInfLlm() {
+  const int64_t local = In(8, 60), block = In(1, 12);
+  return {fmt::format(
+              "infllm,n_init={},n_local={},block={},top_k={},representatives={},exec_block={},per_head={}",
+              In(0, 10), local, block, In(1, 4), In(1, block), In(1, local), Pick({"on", "off"})),
+          local, true};
+}
+
+Drawn DrawEsa() {
+  const int64_t local = In(4, 40);
+  return {fmt::format("esa,n_init={},k={},n_local={},chunk={},eps={},score=exact,share={}", In(0, 10),
+                      In(1, 30), local, In(1, 20), In(0, 3), Pick({"sum", "individual"})),
+          local, true};
+}
+
+Drawn DrawQuest() {
+  const int64_t page = In(1, 16), budget = page * In(3, 6);
+  return {fmt::format("quest,page={},budget={},dense_layers=0", page, budget), budget};
+}
+
+Drawn DrawMoba() {
+  const int64_t chunk = In(1, 20), top_k = In(1, 4);
+  return {fmt::format("moba,chunk={},top_k={},decode={}", chunk, top_k, Pick({"full", "gated"})),
+          chunk * top_k};
+}
+
+Drawn DrawLandmark() {
+  const int64_t block = In(3, 12);
+  // A block's last token is its landmark, which is not seen as other tokens are.
+  return {fmt::format("landmark,block={},top_k={},token=1", block, In(0, 3)), block - 1, true};
+}
+
+struct Family {
+  const char* name;
+  Drawn (*draw)();
+};
+
+class EveryMethod : public testing::TestWithParam<Family> {
+ protected:
+  // A property, for specs and texts that RapidCheck draws.
+  template <typename Property>
+  void Check(const Property& property) {
+    EXPECT_TRUE(rc::check([&] {
+      const Drawn drawn = GetParam().draw();
+      RC_LOG(drawn.spec);
+      property(drawn, *MakeCase(drawn.spec, kTrainedWindow));
+    }));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Properties, EveryMethod,
+                         testing::Values(Family{"longheads", DrawLongHeads},
+                                         Family{"self_extend", DrawSelfExtend}, Family{"rerope", DrawReRope},
+                                         Family{"streaming_llm", DrawStreamingLlm},
+                                         Family{"lm_infinite", DrawLmInfinite}, Family{"infllm", DrawInfLlm},
+                                         Family{"esa", DrawEsa}, Family{"quest", DrawQuest},
+                                         Family{"moba", DrawMoba}, Family{"landmark", DrawLandmark}),
+                         [](const auto& family) { return std::string(family.param.name); });
+
+LayerInputs Text(int64_t n) { return UniformInputs(kCaseShape, n, static_cast<uint64_t>(In(1, 1000))); }
+
+void DecodeTo(OneLayer& layer, const LayerInputs& inputs, int64_t n) {
+  while (layer.size() < n) layer.Decode(inputs);
+}
+
+TEST_P(EveryMethod, SeesAKeyOnceAndNoneAhead) {
+  Check([](const Drawn&, const Policy& policy) {
+    const int64_t n = In(1, kMostTokens), n_prefill = In(0, n);
+    const LayerInputs inputs = Text(n);
+    OneLayer layer(CaseSetup(policy, n));
+    if (n_prefill > 0) layer.Prefill(inputs, n_prefill);
+    DecodeTo(layer, inputs, n);
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t head = 0; head < kCaseShape.n_heads; ++head) {
+        const SeenRow& seen = layer.seen(i, head);
+        std::vector<int32_t> keys;
+        for (const auto& [key, distance] : seen.keys) keys.push_back(key);
+        std::sort(keys.begin(), keys.end());
+        RC_ASSERT(std::adjacent_find(keys.begin(), keys.end()) == keys.end());
+        RC_ASSERT(keys.empty() || (keys.front() >= 0 && keys.back() <= i));
+        for (const int32_t x : seen.rotations) RC_ASSERT(x >= 0 && x < policy.RotationBound(n));
+      }
+    }
+  });
+}
+
+TEST_P(EveryMethod, GoesOnFromAForkAsTheOriginalDoes) {
+  Check([](const Drawn&, const Policy& policy) {
+    const int64_t n = In(2, kMostTokens), n_prefill = In(0, n - 1), at = In(n_prefill, n - 1);
+    const LayerInputs inputs = Text(n);
+    OneLayer layer(CaseSetup(policy, n));
+    if (n_prefill > 0) layer.Prefill(inputs, n_prefill);
+    DecodeTo(layer, inputs, at);
+    OneLayer fork = layer.Fork();
+    DecodeTo(layer, inputs, n);
+    DecodeTo(fork, inputs, n);
+    RC_ASSERT(fork.out() == layer.out());
+    // Back to where it can go, and on again.
+    const int64_t point = fork.RewindPoint(In(at, n));
+    if (point < at) return;
+    fork.Truncate(point);
+    DecodeTo(fork, inputs, n);
+    RC_ASSERT(fork.out() == layer.out());
+  });
+}
+
+TEST_P(EveryMethod, DoesNotFeelHowAPromptIsCut) {
+  Check([](const Drawn& drawn, const Policy& policy) {
+    const int64_t n = In(1, kMostTokens);
+    const LayerInputs inputs = Text(n);
+    OneLayer whole(CaseSetup(policy, n));
+    whole.Prefill(inputs, n);
+    OneLayer cut(CaseSetup(policy, n));
+    while (cut.size() < n) {
+      cut.Prefill(inputs, drawn.depends_on_calls ? n : In(1, n - cut.size()), In(1, n));
+    }
+    RC_ASSERT(cut.out() == whole.out());
+  });
+}
+
+TEST_P(EveryMethod, EqualsFullAttentionWhileTheTextFits) {
+  Check([](const Drawn& drawn, const Policy& policy) {
+    RC_ASSERT(DifferenceFromFull(policy, In(1, std::min(drawn.equals_full_until, kMostTokens))) <= 1);
+  });
+}
+
+}  // namespace
+}  // namespace longheads
