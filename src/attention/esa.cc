@@ -225,6 +225,22 @@ void Esa::BuildPlan(const QueryBlock& block, Phase, const AttentionKernels&, Pol
   }
 }
 
+AttentionWork Esa::DecodeWork(int64_t n, const HeadShape& shape) const {
+  const int64_t left_behind = std::max<int64_t>(0, n - 1 - options_.n_local);
+  const int64_t init = std::min(options_.n_init, left_behind);
+  AttentionWork work{.attended = static_cast<double>(shape.n_heads * n)};
+  // The key of the token is compressed in any case.
+  if (compressed()) work.chosen_by = static_cast<double>(columns() * options_.dim);
+  if (left_behind - init <= options_.k) return work;
+  work.attended = static_cast<double>(shape.n_heads * (init + options_.k + n - left_behind));
+  const int64_t floats = compressed()                                       ? options_.dim
+                         : options_.share == EsaOptions::Share::kIndividual ? shape.n_heads * shape.head_dim
+                                                                            : columns();
+  work.chosen_by += static_cast<double>((left_behind - init) * floats);
+  if (compressed()) work.chosen_by += static_cast<double>(columns() * options_.dim);
+  return work;
+}
+
 // ---- What the user is told
 
 std::string Esa::Warning(int64_t) const { return ""; }

@@ -176,6 +176,19 @@ void Landmark::AddWindow(const QueryBlock& block, const Window& window, const At
   }
 }
 
+AttentionWork Landmark::DecodeWork(int64_t n, const HeadShape& shape) const {
+  const int64_t n_cached = (n - 1) / options_.block;
+  const int64_t n_slots = std::min(options_.top_k, n_cached);
+  // Its own block up to itself, and of each block that it retrieves the tokens and the landmark.
+  const double own = static_cast<double>(options_.block + 1) / 2 - 1.0 / static_cast<double>(options_.block);
+  AttentionWork work{.attended = static_cast<double>(shape.n_heads) *
+                                 (own + static_cast<double>(n_slots * options_.block))};
+  if (0 < n_slots && n_slots < n_cached) {
+    work.chosen_by = static_cast<double>(shape.n_heads * n_cached * shape.head_dim);
+  }
+  return work;
+}
+
 std::string Landmark::Explain() const {
   return fmt::format(
       "Landmark attention: a text is read in windows of {} tokens; before its window each head sees the {} "

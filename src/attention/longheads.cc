@@ -558,6 +558,25 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, const AttentionK
   }
 }
 
+AttentionWork LongHeads::DecodeWork(int64_t n, const HeadShape& shape) const {
+  const int64_t l = options_.chunk;
+  AttentionWork work;
+  if (Selects(n - 1, Phase::kDecode)) {
+    work.attended = static_cast<double>(shape.n_heads) *
+                    (static_cast<double>((n_slots() - 1) * l) + static_cast<double>(l + 1) / 2);
+    if (chooses_by_score()) {
+      work.chosen_by = static_cast<double>(shape.n_heads * ((n - 1) / l) * shape.head_dim);
+    }
+  } else {
+    work.attended = static_cast<double>(shape.n_heads * n);
+  }
+  // A chunk's representation is made once: l queries over l keys.
+  if (options_.represent == LongHeadsOptions::Represent::kPaper) {
+    work.attended += static_cast<double>(shape.n_heads * l);
+  }
+  return work;
+}
+
 // ---- What the user is told
 
 std::string LongHeads::Warning(int64_t n_tokens) const {

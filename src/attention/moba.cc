@@ -121,6 +121,15 @@ void Moba::PlanGated(const QueryBlock& block, int64_t begin, int64_t end, const 
   });
 }
 
+AttentionWork Moba::DecodeWork(int64_t n, const HeadShape& shape) const {
+  const int64_t own = (n - 1) / options_.chunk;
+  if (!options_.gate_decode || own < options_.top_k) return Policy::DecodeWork(n, shape);
+  const double keys = static_cast<double>((options_.top_k - 1) * options_.chunk) +
+                      static_cast<double>(options_.chunk + 1) / 2;
+  return {.attended = static_cast<double>(shape.n_heads) * keys,
+          .chosen_by = static_cast<double>(shape.n_heads * own * shape.head_dim)};
+}
+
 std::string Moba::Warning(int64_t n_tokens) const {
   if (n_tokens <= trained_window_) return "";
   return fmt::format(

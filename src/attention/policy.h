@@ -59,6 +59,12 @@ struct InsertedToken {
   int64_t period = 1;  // it follows every `period` tokens of the text
 };
 
+// What one layer does to decode one token, beside the products of its weights; all query heads together.
+struct AttentionWork {
+  double attended = 0;   // (query head, key) pairs: 4 head_dim floating-point operations each
+  double chosen_by = 0;  // multiply-adds made to choose, or to be able to choose later: 2 operations each
+};
+
 class Policy {
  public:
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
@@ -103,6 +109,12 @@ class Policy {
   virtual std::string Warning(int64_t n_tokens) const = 0;
   // One line that says what happens at which length ("LongHeads selects from token 8192 on ...").
   virtual std::string Explain() const = 0;
+
+  // Of decoding a sequence's n-th token, on average over the place of n in its chunk or block. The cost that
+  // `longheads info` tells; full attention's where a method does not say.
+  virtual AttentionWork DecodeWork(int64_t n, const HeadShape& shape) const {
+    return {.attended = static_cast<double>(shape.n_heads * n)};
+  }
 
   // Bytes of state for n tokens of one layer, for the memory plan.
   virtual uint64_t StateBytes(int64_t) const { return 0; }

@@ -184,6 +184,20 @@ std::string Quest::Explain() const {
       n_dense == 0 ? "" : fmt::format(", in all layers but the first {}", n_dense));
 }
 
+AttentionWork Quest::DecodeWork(int64_t n, const HeadShape& shape) const {
+  const int64_t page = options_.page;
+  const int64_t n_seen = PagesToSee(n);
+  if (dense_ || (n + page - 1) / page <= n_seen) return Policy::DecodeWork(n, shape);
+  int64_t n_scored = (n - 1) / page;
+  double keys = static_cast<double>((n_seen - 1) * page) + static_cast<double>(page + 1) / 2;
+  if (options_.rule == QuestOptions::Rule::kEvaluation) {  // the open page competes, and seldom wins
+    ++n_scored;
+    keys = static_cast<double>(n_seen * page);
+  }
+  return {.attended = static_cast<double>(shape.n_heads) * keys,
+          .chosen_by = static_cast<double>(shape.n_heads * n_scored * 2 * shape.head_dim)};
+}
+
 uint64_t Quest::StateBytes(int64_t n) const {
   return dense_ ? 0 : BlockVectors::BytesFor(n, options_.page, shape_.n_kv_heads, 2 * shape_.head_dim);
 }

@@ -32,6 +32,10 @@ void StreamingLlm::BuildPlan(const QueryBlock& block, Phase, const AttentionKern
   });
 }
 
+AttentionWork StreamingLlm::DecodeWork(int64_t n, const HeadShape& shape) const {
+  return {.attended = static_cast<double>(shape.n_heads * std::min(n, options_.start + recent_end()))};
+}
+
 std::string StreamingLlm::Warning(int64_t n_tokens) const {
   const int64_t n_seen = options_.start + recent_end();
   if (n_tokens <= n_seen) return "";

@@ -89,6 +89,13 @@ Result<int> ShowInfo(const InfoOptions& options) {
            "for {} tokens: {} = weights {} + keys and values {} + method's state {} + working memory {}",
            n_tokens, FormatBytes(plan.total()), FormatBytes(plan.weights), FormatBytes(plan.kv),
            FormatBytes(plan.state), FormatBytes(plan.working)));
+  const DecodeCost cost = engine->PlanDecode(n_tokens);
+  Line(
+      "decode",
+      fmt::format("after {} tokens: {:.3f} GFLOP a token = weights {:.3f} + attention {:.3f} + choosing keys "
+                  "{:.3f}",
+                  n_tokens, (cost.weights + cost.attention + cost.choosing) / 1e9, cost.weights / 1e9,
+                  cost.attention / 1e9, cost.choosing / 1e9));
   const std::string warning = engine->AttentionWarning(n_tokens);
   if (!warning.empty()) Line("warning", warning);
   return 0;
@@ -97,13 +104,13 @@ Result<int> ShowInfo(const InfoOptions& options) {
 }  // namespace
 
 void AddInfoCommand(CLI::App& program, Command& command) {
-  CLI::App* const app =
-      program.add_subcommand("info", "Says what a model is and what memory a text of N tokens takes");
+  CLI::App* const app = program.add_subcommand(
+      "info", "Says what a model is, and what memory and work a text of N tokens takes");
   const auto options = std::make_shared<InfoOptions>();
   app->add_option("MODEL", options->model.model, "GGUF file; without it, the default model")
       ->type_name("FILE");
   app->add_option("-c,--context", options->context,
-                  "length of the text, for the memory plan (default: the trained window)")
+                  "length of the text, for the plan of memory and work (default: the trained window)")
       ->type_name("TOKENS");
   AddModelOptions(*app, options->model);
   app->footer(

@@ -142,6 +142,20 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   return plan;
 }
 
+DecodeCost Engine::PlanDecode(int64_t n_tokens) const {
+  const ModelConfig& c = config();
+  const int64_t n = insertion_.ModelSize(n_tokens);
+  const int64_t layer =
+      2 * c.embed_dim * (c.n_heads + c.n_kv_heads) * c.head_dim + 3 * c.embed_dim * c.ffn_dim;
+  DecodeCost cost{.weights = 2.0 * static_cast<double>(c.n_layers * layer + c.embed_dim * c.vocab_size)};
+  for (const LayerAttention& attention : transformer_->attention()) {
+    const AttentionWork work = attention.policy->DecodeWork(n, attention_model_.shape);
+    cost.attention += 4.0 * static_cast<double>(c.head_dim) * work.attended;
+    cost.choosing += 2.0 * work.chosen_by;
+  }
+  return cost;
+}
+
 Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool chat,
                                                   const CancelToken* cancel) const try {
   if (!chat) return tokenizer_->Encode(text, {.add_special = true, .cancel = cancel});

@@ -64,6 +64,13 @@ struct MemoryPlan {
   uint64_t total() const { return weights + kv + state + working; }
 };
 
+// Floating-point operations of decoding one token.
+struct DecodeCost {
+  double weights = 0;    // the linear layers and the vocabulary
+  double attention = 0;  // queries with keys, and values
+  double choosing = 0;   // what the method does to choose keys
+};
+
 struct GenerateOptions {
   int64_t max_tokens = 256;  // none are generated where it is 0 or less
   SamplerOptions sampling = {};
@@ -104,6 +111,8 @@ class Engine {
   std::string ExplainAttention() const;
   std::string AttentionWarning(int64_t n_tokens) const;
   MemoryPlan PlanMemory(int64_t n_tokens) const;
+  // Of the token after n_tokens - 1 others.
+  DecodeCost PlanDecode(int64_t n_tokens) const;
 
   // The prompt as token ids: in the chat form, the template around one user message; else the text as it
   // stands, with BOS where the vocabulary asks for it.

@@ -1,0 +1,112 @@
+// What `longheads info` says decoding costs is what it costs: kernels that count stand in for the fastest
+// ones.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "attention/runner.h"
+#include "tests/support/layer_inputs.h"
+#include "tests/support/method_case.h"
+
+namespace longheads {
+namespace {
+
+// Kernels are plain functions: what they count is the process's.
+struct Counts {
+  int64_t attended = 0;
+  int64_t products = 0;
+} counts;
+
+const AttentionKernels& Fastest() {
+  static const AttentionKernels& kernels =
+      *ChooseImplementation(AttentionImplementations(), "auto", "attention")->table;
+  return kernels;
+}
+
+int64_t Pairs(std::span<const RotatedRow> rows) {
+  int64_t n = 0;
+  for (const RotatedRow& row : rows) n += row.key_end - row.key_begin;
+  return n;
+}
+
+const AttentionKernels& Counting() {
+  static const AttentionKernels kernels = [] {
+    AttentionKernels k = Fastest();
+    k.attend = [](std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                  float* workspace) {
+      counts.attended += Pairs(rows);
+      Fastest().attend(rows, run, table, workspace);
+    };
+    k.attend_few = [](std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                      float* workspace) {
+      counts.attended += Pairs(rows);
+      Fastest().attend_few(rows, run, table, workspace);
+    };
+    k.column_mass = [](std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                       float* mass, float* workspace) {
+      counts.products += Pairs(rows) * run.head_dim;
+      Fastest().column_mass(rows, run, table, mass, workspace);
+    };
+    k.scores = [](std::span<const float* const> q, const float* vectors, int64_t n, int64_t head_dim,
+                  float* scores, int64_t stride, float* workspace) {
+      counts.products += static_cast<int64_t>(q.size()) * n * head_dim;
+      Fastest().scores(q, vectors, n, head_dim, scores, stride, workspace);
+    };
+    return k;
+  }();
+  return kernels;
+}
+
+class DecodeWorkTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(DecodeWorkTest, IsWhatTheKernelsDo) {
+  constexpr int64_t kSpan = 96;  // tokens: whole chunks and blocks of all the specs below
+  const auto policy = MakeCase(GetParam(), 4096);
+  for (const int64_t n_prompt : {5, 192, 768}) {
+    const LayerInputs inputs = UniformInputs(kCaseShape, n_prompt + kSpan, 3);
+    LayerSetup setup = CaseSetup(*policy, inputs.n);
+    OneLayer layer({.policy = *policy,
+                    .kernels = Counting(),
+                    .shape = setup.shape,
+                    .base = setup.base,
+                    .max_tokens = setup.max_tokens});
+    layer.Prefill(inputs, n_prompt);
+    counts = {};
+    AttentionWork expected;
+    for (int64_t n = n_prompt + 1; n <= n_prompt + kSpan; ++n) {
+      layer.Decode(inputs);
+      const AttentionWork work = policy->DecodeWork(n, kCaseShape);
+      expected.attended += work.attended;
+      expected.chosen_by += work.chosen_by;
+    }
+    const auto near = [](double predicted, int64_t measured) {
+      EXPECT_LE(std::abs(predicted - static_cast<double>(measured)), 0.05 * static_cast<double>(measured))
+          << predicted << " was said, " << measured << " counted";
+    };
+    SCOPED_TRACE(fmt::format("after {} tokens", n_prompt));
+    near(expected.attended, counts.attended);
+    near(expected.chosen_by, counts.products);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Every, DecodeWorkTest,
+    testing::Values(
+        "full", "longheads,chunk=16,window=64,begin=96", "longheads,chunk=8,window=48,begin=192,reps=kv",
+        "longheads,chunk=16,window=64,begin=96,represent=mean",
+        "longheads,chunk=16,window=64,begin=96,choose=random", "self-extend,group=4,window=32",
+        "rerope,window=32", "leaky-rerope,window=32", "streaming-llm,start=4,recent=60",
+        "streaming-llm,start=4,recent=60,form=chunk-safe", "lm-infinite,global=8,local=64",
+        "lm-infinite,global=8,local=64,top_k=16,top_k_from=0", "infllm,n_init=16,n_local=64,block=8,top_k=4",
+        "esa,n_init=8,k=32,n_local=48,chunk=8,score=exact",
+        "esa,n_init=8,k=32,n_local=48,chunk=8,score=exact,share=individual",
+        "quest,page=8,budget=64,dense_layers=0", "quest,page=8,budget=64,dense_layers=1",
+        "quest,page=8,budget=64,dense_layers=0,rule=evaluation", "moba,chunk=16,top_k=3,decode=gated",
+        "moba,chunk=16,top_k=3", "landmark,block=12,top_k=3,token=1"),
+    [](const auto& spec) {
+      std::string name = spec.param;
+      for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+      return name;
+    });
+
+}  // namespace
+}  // namespace longheads
