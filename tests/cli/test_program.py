@@ -242,7 +242,7 @@ class Logits(unittest.TestCase):
         folder.mkdir()
         out = folder / "old.npy"
         ids = SCRATCH / "many.npy"
-        write_ids(ids, [1, 2, 3, 4] * 5000)
+        write_ids(ids, [1, 2, 3, 4] * 2500)
         command = [PROGRAM, "logits", "-m", MODELS / "plain.gguf", "--tokens", ids, "--out", out, "--attn", "full",
                    "--backend", "ref"]
         command = [str(argument) for argument in command]
