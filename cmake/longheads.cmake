@@ -21,26 +21,28 @@ function(longheads_library name)
   endif()
 endfunction()
 
-# longheads_test(base SOURCES a_test.cc DEPENDS longheads_base): tests named <folder>.<suite>.<case>, with
-# "sanitized." before it where sanitizers are on. LABELS default-model is for tests that run the default model;
-# under sanitizers they would take many minutes and reach no code that the tiny models do not, so they are left out.
+# Goes before the name of every test: one ctest runs both builds, and finds a test's fixtures by their names.
+set(longheads_test_prefix "")
+if(LONGHEADS_SANITIZE)
+  set(longheads_test_prefix "sanitized.")
+endif()
+
+# longheads_test(base SOURCES a_test.cc DEPENDS longheads_base): tests named <folder>.<suite>.<case>. LABELS
+# default-model is for tests that run the default model; under sanitizers they would take many minutes and reach no
+# code that the tiny models do not, so they are left out.
 function(longheads_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;LABELS" "SOURCES;DEPENDS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  set(prefix "${name}.")
-  if(LONGHEADS_SANITIZE)
-    if(ARG_LABELS STREQUAL default-model)
-      return()
-    endif()
-    string(PREPEND prefix "sanitized.")
+  if(LONGHEADS_SANITIZE AND ARG_LABELS STREQUAL default-model)
+    return()
   endif()
   add_executable(${name}_test ${ARG_SOURCES})
   target_link_libraries(${name}_test PRIVATE longheads_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE LONGHEADS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # Parameters without their values, which gtest prints as bytes: names are the same in every build.
-  gtest_discover_tests(${name}_test TEST_PREFIX ${prefix} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${name}_test TEST_PREFIX ${longheads_test_prefix}${name}. NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
