@@ -14,7 +14,8 @@ namespace longheads {
 void WriteNote(std::string_view text);    // to stderr, as it stands
 void WriteOutput(std::string_view text);  // to stdout, as it stands
 
-// Whether stdout took everything that was written to it, by whomever; kIo where it did not.
+// Whether stdout took everything that was written to it, by whomever; kIo where it did not, kCancelled where
+// an interrupt ended the wait for its reader.
 Status FlushOutput();
 
 template <typename... Args>

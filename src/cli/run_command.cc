@@ -117,18 +117,19 @@ Result<int> Run(const RunOptions& options) {
   const double prefill_seconds = progress.seconds();
 
   const auto decode_start = std::chrono::steady_clock::now();
-  bool closed = false;
-  const Result<Generated> generated = engine->Generate(
-      session, *hidden,
-      {.max_tokens = options.max_tokens,
-       .sampling = options.sampling,
-       .cancel = &interrupt,
-       .on_token = [&](TokenId, std::string_view text) {
-         if (options.json || text.empty()) return true;
-         closed = std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0;
-         return !closed;
-       }});
+  Status written;
+  const Result<Generated> generated = engine->Generate(session, *hidden,
+                                                       {.max_tokens = options.max_tokens,
+                                                        .sampling = options.sampling,
+                                                        .cancel = &interrupt,
+                                                        .on_token = [&](TokenId, std::string_view text) {
+                                                          if (options.json || text.empty()) return true;
+                                                          WriteOutput(text);
+                                                          written = FlushOutput();
+                                                          return written.has_value();
+                                                        }});
   if (!generated) return tl::unexpected<Error>(generated.error());
+  LH_TRY(written);
   const double decode_seconds = SecondsSince(decode_start);
   const int64_t n_answer = static_cast<int64_t>(generated->tokens.size());
   const double prefill_speed = static_cast<double>(n_prompt) / prefill_seconds;
@@ -152,7 +153,6 @@ Result<int> Run(const RunOptions& options) {
   } else {
     Print("\n");
   }
-  if (closed) return MakeError(ErrorKind::kIo, "the answer could not be written to standard output");
   LH_TRY(FlushOutput());
   Note(options, "read {} tokens in {:.1f} s ({:.0f} tokens/s), wrote {} in {:.1f} s ({:.0f} tokens/s){}",
        n_prompt, prefill_seconds, prefill_speed, n_answer, decode_seconds, decode_speed,

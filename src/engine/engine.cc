@@ -399,8 +399,8 @@ Result<Generated> Engine::Generate(Session& session, std::span<const float> hidd
   }
   const std::string rest = decoder.Finish();
   result.text += rest;
-  if (!rest.empty() && options.on_token && !result.tokens.empty())
-    options.on_token(result.tokens.back(), rest);
+  const bool listens = options.on_token && result.reason != StopReason::kCaller;
+  if (!rest.empty() && listens && !result.tokens.empty()) options.on_token(result.tokens.back(), rest);
   return result;
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(OutOfMemory());

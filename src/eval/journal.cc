@@ -1,6 +1,7 @@
 #include "eval/journal.h"
 
 #include <fmt/format.h>
+#include <sys/file.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -30,6 +31,22 @@ std::vector<std::string> WholeLines(const std::string& text, std::size_t& end) {
   return lines;
 }
 
+// Rows of equally many cells: the first column to the left, the others to the right.
+std::string AlignColumns(std::span<const std::vector<std::string>> rows) {
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    std::string line;
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      std::size_t width = 0;
+      for (const auto& other : rows) width = std::max(width, other[column].size());
+      if (column > 0) line += "  ";
+      line += column == 0 ? fmt::format("{:<{}}", row[0], width) : fmt::format("{:>{}}", row[column], width);
+    }
+    text += line + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<JournalFile> JournalFile::Open(const std::string& directory, std::string_view name,
@@ -44,6 +61,14 @@ Result<JournalFile> JournalFile::Open(const std::string& directory, std::string_
   if (error || !fs::is_directory(directory, error)) {
     return MakeError(ErrorKind::kIo, fmt::format("--out {} is not a directory and cannot be made one{}{}",
                                                  directory, error ? ": " : "", error ? error.message() : ""));
+  }
+  journal.file_.reset(std::fopen(journal.path_.c_str(), "ab"));
+  if (journal.file_ == nullptr) return tl::unexpected<Error>(CannotWrite(journal.path_, errno));
+  // Two runs would run the same cases and mix their lines. File systems without locks do without.
+  if (flock(fileno(journal.file_.get()), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return MakeError(
+        ErrorKind::kIo,
+        fmt::format("another run writes to {}: wait for it, or use another --out", journal.path_));
   }
   // A device or a pipe holds nothing to go on from.
   if (fs::is_regular_file(journal.path_, error)) {
@@ -64,8 +89,6 @@ Result<JournalFile> JournalFile::Open(const std::string& directory, std::string_
     if (end < text.size()) fs::resize_file(journal.path_, end, error);
     if (error) return tl::unexpected<Error>(CannotWrite(journal.path_, error.value()));
   }
-  journal.file_.reset(std::fopen(journal.path_.c_str(), "ab"));
-  if (journal.file_ == nullptr) return tl::unexpected<Error>(CannotWrite(journal.path_, errno));
   return journal;
 }
 
@@ -98,19 +121,15 @@ std::string FormatLength(int64_t length) {
   return length % 1024 == 0 ? fmt::format("{}k", length / 1024) : fmt::format("{}", length);
 }
 
-std::string AlignColumns(std::span<const std::vector<std::string>> rows) {
-  std::string text;
-  for (const std::vector<std::string>& row : rows) {
-    std::string line;
-    for (std::size_t column = 0; column < row.size(); ++column) {
-      std::size_t width = 0;
-      for (const auto& other : rows) width = std::max(width, other[column].size());
-      if (column > 0) line += "  ";
-      line += column == 0 ? fmt::format("{:<{}}", row[0], width) : fmt::format("{:>{}}", row[column], width);
-    }
-    text += line + "\n";
+std::string LengthTable(std::span<const std::string> attention, std::span<const int64_t> lengths,
+                        const std::function<std::string(const std::string&, int64_t)>& cell) {
+  std::vector<std::vector<std::string>> rows = {{"attn"}};
+  for (const int64_t length : lengths) rows[0].push_back(FormatLength(length));
+  for (const std::string& spec : attention) {
+    rows.push_back({spec});
+    for (const int64_t length : lengths) rows.back().push_back(cell(spec, length));
   }
-  return text;
+  return AlignColumns(rows);
 }
 
 }  // namespace longheads

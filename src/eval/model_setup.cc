@@ -32,4 +32,8 @@ ModelSetup ParseModelSetup(const nlohmann::json& json) {
           .rope = json.value("rope", "")};
 }
 
+std::string JsonLine(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 }  // namespace longheads

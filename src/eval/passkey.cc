@@ -115,17 +115,12 @@ struct Run {
   const PasskeyHooks& hooks;
   std::vector<PasskeyCase> cases;
   PasskeySetup setup;
-  std::optional<PasskeyJournal> journal;
-  std::vector<PasskeyRecord>& records;
-
-  int64_t n_cases() const { return static_cast<int64_t>(options.attention.size() * cases.size()); }
+  CaseLog<PasskeyRecord> log;
 
   Status CheckMethods();
-  const PasskeyRecord* FindDone(const std::string& attention, const PasskeyCase& c) const;
   Result<PasskeyRecord> RunCase(Engine& engine, PasskeyReader& reader, const std::string& attention,
                                 const PasskeyCase& c);
   Status RunMethod(const std::string& attention);
-  void Report(PasskeyRecord record, bool from_file);
 };
 
 // Loads the model once with every method: what is wrong with one of them shows before hours of work.
@@ -144,21 +139,6 @@ Status Run::CheckMethods() {
     }
   }
   return {};
-}
-
-const PasskeyRecord* Run::FindDone(const std::string& attention, const PasskeyCase& c) const {
-  if (!journal) return nullptr;
-  for (const PasskeyRecord& record : journal->records()) {
-    if (record.SameCase(setup, attention, c)) return &record;
-  }
-  return nullptr;
-}
-
-void Run::Report(PasskeyRecord record, bool from_file) {
-  records.push_back(std::move(record));
-  if (hooks.on_case) {
-    hooks.on_case(records.back(), from_file, static_cast<int64_t>(records.size()), n_cases());
-  }
 }
 
 Result<PasskeyRecord> Run::RunCase(Engine& engine, PasskeyReader& reader, const std::string& attention,
@@ -194,8 +174,8 @@ Result<PasskeyRecord> Run::RunCase(Engine& engine, PasskeyReader& reader, const 
 Status Run::RunMethod(const std::string& attention) {
   std::vector<PasskeyCase> left;
   for (const PasskeyCase& c : cases) {
-    if (const PasskeyRecord* const done = FindDone(attention, c)) {
-      Report(*done, /*from_file=*/true);
+    if (const PasskeyRecord* const done = log.Find(setup, attention, c)) {
+      log.AddFound(*done);
     } else {
       left.push_back(c);
     }
@@ -209,9 +189,8 @@ Status Run::RunMethod(const std::string& attention) {
   PasskeyReader reader(*engine, /*share=*/true);
   for (const PasskeyCase& c : left) {
     if (Cancelled(hooks.cancel)) return Interrupted();
-    LH_ASSIGN(PasskeyRecord record, RunCase(*engine, reader, attention, c));
-    if (journal) LH_TRY(journal->Append(record));
-    Report(std::move(record), /*from_file=*/false);
+    LH_ASSIGN(const PasskeyRecord record, RunCase(*engine, reader, attention, c));
+    LH_TRY(log.AddRun(record));
   }
   return {};
 }
@@ -278,26 +257,24 @@ Status RunPasskey(const PasskeyOptions& given, const PasskeyHooks& hooks,
   PasskeyOptions options = given;
   DropRepeats(options.attention);
   DropRepeats(options.lengths);
+  std::vector<PasskeyCase> cases = Cases(options);
+  const int64_t n_cases = static_cast<int64_t>(options.attention.size() * cases.size());
   Run run{.options = options,
           .hooks = hooks,
-          .cases = Cases(options),
+          .cases = std::move(cases),
           .setup = {},
-          .journal = {},
-          .records = records};
+          .log = {records, n_cases, hooks.on_case}};
   LH_TRY(run.CheckMethods());
   if (!options.out_dir.empty()) {
-    LH_ASSIGN(run.journal, OpenPasskeyJournal(options.out_dir));
+    LH_ASSIGN(PasskeyJournal journal, OpenPasskeyJournal(options.out_dir));
+    run.log.KeepIn(std::move(journal));
   }
   Status status;
   for (const std::string& attention : options.attention) {
     status = run.RunMethod(attention);
     if (!status) break;
   }
-  if (run.journal) {
-    const Status summary = run.journal->WriteSummary();
-    if (status) status = summary;
-  }
-  return status;
+  return run.log.Finish(status);
 }
 
 }  // namespace longheads

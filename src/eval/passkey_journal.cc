@@ -47,8 +47,7 @@ std::string PasskeyJson(const PasskeyRecord& r) {
   };
   AddModelSetup(r.setup.model, json);
   json["threads"] = r.threads;
-  // A file name may be no UTF-8.
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return JsonLine(json);
 }
 
 Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
@@ -119,22 +118,15 @@ std::string PasskeyCsv(std::span<const PasskeyRecord> records) {
 
 std::string PasskeyTable(std::span<const PasskeyRecord> records, std::span<const std::string> attention,
                          std::span<const int64_t> lengths) {
-  std::vector<std::vector<std::string>> rows;
-  rows.push_back({"attn"});
-  for (const int64_t length : lengths) rows[0].push_back(FormatLength(length));
-  for (const std::string& spec : attention) {
-    rows.push_back({spec});
-    for (const int64_t length : lengths) {
-      Totals t;
-      for (const PasskeyRecord& record : records) {
-        if (record.which.length == length && record.attention == spec) t.Add(record);
-      }
-      rows.back().push_back(t.cases == 0 ? "-"
-                                         : fmt::format("{}/{} free, {}/{} digits", t.correct, t.cases,
-                                                       t.digits_right, t.digits));
+  return LengthTable(attention, lengths, [records](const std::string& spec, int64_t length) -> std::string {
+    Totals t;
+    for (const PasskeyRecord& record : records) {
+      if (record.which.length == length && record.attention == spec) t.Add(record);
     }
-  }
-  return AlignColumns(rows);
+    return t.cases == 0
+               ? "-"
+               : fmt::format("{}/{} free, {}/{} digits", t.correct, t.cases, t.digits_right, t.digits);
+  });
 }
 
 Result<PasskeyJournal> OpenPasskeyJournal(const std::string& directory) {

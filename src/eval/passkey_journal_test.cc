@@ -2,21 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "eval/tiny_engine_for_test.h"
 
 namespace longheads {
 namespace {
 
 PasskeyRecord Example(const std::string& attention, int64_t length, bool correct) {
-  return {.setup = {.model = {.model = "a,b\xff.gguf",
-                              .model_bytes = 98362432,
-                              .compute = "bf16",
-                              .kv = "bf16",
-                              .backend = "auto",
-                              .rope = "--rope-scale 4"},
+  return {.setup = {.model = ExampleModelSetup(),
                     .style = {.form = PasskeyForm::kChat, .filler = PasskeyFiller::kLine},
                     .max_tokens = 32,
                     .seed = 3},
@@ -31,15 +23,6 @@ PasskeyRecord Example(const std::string& attention, int64_t length, bool correct
           .digits = 5,
           .seconds = 1.25,
           .threads = 2};
-}
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-void AppendText(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::app) << text;
 }
 
 TEST(PasskeyJournal, RecordsComeBackAsTheyWereWritten) {
@@ -130,6 +113,19 @@ TEST(PasskeyJournal, FullDiskIsAnErrorThatSaysSo) {
   EXPECT_NE(status.error().message.find("No space left on device"), std::string::npos)
       << status.error().message;
   EXPECT_TRUE(journal->records().empty());
+}
+
+TEST(PasskeyJournal, TwoRunsDoNotShareADirectory) {
+  const TestDirectory directory;
+  {
+    const auto first = OpenPasskeyJournal(directory.File("out"));
+    ASSERT_TRUE(first);
+    const auto second = OpenPasskeyJournal(directory.File("out"));
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().kind, ErrorKind::kIo);
+    EXPECT_NE(second.error().message.find("another run"), std::string::npos) << second.error().message;
+  }
+  EXPECT_TRUE(OpenPasskeyJournal(directory.File("out")));
 }
 
 TEST(PasskeyJournal, DirectoryThatCannotBeMadeIsAnError) {

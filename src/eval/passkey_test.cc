@@ -24,8 +24,7 @@ class PasskeyTest : public testing::Test {
     return {.load =
                 [this](const std::string& attention) {
                   ++n_loads_;
-                  return Engine::Load(
-                      {.model_path = model_, .attention = attention, .compute = "f32", .threads = 1});
+                  return LoadTiny(model_, attention);
                 },
             .on_method = {},
             .on_prefill = {},

@@ -48,22 +48,15 @@ struct Run {
   std::vector<TokenId> begin;   // of every sample: BOS, or nothing
   PplSetup setup;
   std::vector<MeasuredMethod> methods;
-  std::optional<PplJournal> journal;
-  std::vector<PplRecord>& records;
-
-  int64_t n_cases() const {
-    return static_cast<int64_t>(options.attention.size() * options.lengths.size()) * options.n_samples;
-  }
+  CaseLog<PplRecord> log;
 
   Status CheckMethods();
   Status Tokenise(const Engine& engine);
   // Of one sample: a list for each reading of it, and in that by length.
   std::vector<std::vector<PplCase>> Readings(const MeasuredMethod& method, int64_t sample) const;
-  const PplRecord* FindDone(const std::string& attention, const PplCase& c) const;
   Status RunMethod(const MeasuredMethod& method);
   Status RunReading(Engine& engine, const std::string& attention, const std::vector<PplCase>& cases);
   Result<PplScore> RunCase(PplSample& sample, const std::string& attention, const PplCase& c, bool score);
-  void Report(PplRecord record, bool from_file);
 };
 
 // Loads the model once with every method: what is wrong with one of them shows before hours of work.
@@ -112,21 +105,6 @@ std::vector<std::vector<PplCase>> Run::Readings(const MeasuredMethod& method, in
   return readings;
 }
 
-const PplRecord* Run::FindDone(const std::string& attention, const PplCase& c) const {
-  if (!journal) return nullptr;
-  for (const PplRecord& record : journal->records()) {
-    if (record.SameCase(setup, attention, c)) return &record;
-  }
-  return nullptr;
-}
-
-void Run::Report(PplRecord record, bool from_file) {
-  records.push_back(std::move(record));
-  if (hooks.on_case) {
-    hooks.on_case(records.back(), from_file, static_cast<int64_t>(records.size()), n_cases());
-  }
-}
-
 // Reads on to where the case's scoring begins, and scores unless the case is known.
 Result<PplScore> Run::RunCase(PplSample& sample, const std::string& attention, const PplCase& c, bool score) {
   const auto on_work = [&](bool scoring, int64_t n) {
@@ -139,7 +117,7 @@ Result<PplScore> Run::RunCase(PplSample& sample, const std::string& attention, c
 }
 
 Status Run::RunReading(Engine& engine, const std::string& attention, const std::vector<PplCase>& cases) {
-  const auto left = [&](const PplCase& c) { return FindDone(attention, c) == nullptr; };
+  const auto left = [&](const PplCase& c) { return log.Find(setup, attention, c) == nullptr; };
   // Lengths that are known are read all the same, as parts of the longer ones; none behind the last new one.
   const auto end = std::find_if(cases.rbegin(), cases.rend(), left).base();
   LH_CHECK(end != cases.begin());
@@ -155,15 +133,13 @@ Status Run::RunReading(Engine& engine, const std::string& attention, const std::
     LH_ASSIGN(const PplScore scored, RunCase(sample, attention, *c, score));
     if (!score) continue;
     const auto now = std::chrono::steady_clock::now();
-    PplRecord record{.setup = setup,
-                     .attention = attention,
-                     .which = *c,
-                     .score = scored,
-                     .seconds = std::chrono::duration<double>(now - start).count(),
-                     .threads = engine.threads()};
+    LH_TRY(log.AddRun({.setup = setup,
+                       .attention = attention,
+                       .which = *c,
+                       .score = scored,
+                       .seconds = std::chrono::duration<double>(now - start).count(),
+                       .threads = engine.threads()}));
     start = now;
-    if (journal) LH_TRY(journal->Append(record));
-    Report(std::move(record), /*from_file=*/false);
   }
   return {};
 }
@@ -174,8 +150,8 @@ Status Run::RunMethod(const MeasuredMethod& method) {
     for (std::vector<PplCase>& reading : Readings(method, sample)) {
       bool complete = true;
       for (const PplCase& c : reading) {
-        const PplRecord* const done = FindDone(method.attention, c);
-        if (done != nullptr) Report(*done, /*from_file=*/true);
+        const PplRecord* const done = log.Find(setup, method.attention, c);
+        if (done != nullptr) log.AddFound(*done);
         complete = complete && done != nullptr;
       }
       if (!complete) left.push_back(std::move(reading));
@@ -200,28 +176,26 @@ Status RunPpl(const PplOptions& given, const PplHooks& hooks, std::vector<PplRec
   DropRepeats(options.attention);
   DropRepeats(options.lengths);
   std::sort(options.lengths.begin(), options.lengths.end());
+  const int64_t n_cases =
+      static_cast<int64_t>(options.attention.size() * options.lengths.size()) * options.n_samples;
   Run run{.options = options,
           .hooks = hooks,
           .tokens = {},
           .begin = {},
           .setup = {},
           .methods = {},
-          .journal = {},
-          .records = records};
+          .log = {records, n_cases, hooks.on_case}};
   LH_TRY(run.CheckMethods());
   if (!options.out_dir.empty()) {
-    LH_ASSIGN(run.journal, OpenPplJournal(options.out_dir));
+    LH_ASSIGN(PplJournal journal, OpenPplJournal(options.out_dir));
+    run.log.KeepIn(std::move(journal));
   }
   Status status;
   for (const MeasuredMethod& method : run.methods) {
     status = run.RunMethod(method);
     if (!status) break;
   }
-  if (run.journal) {
-    const Status summary = run.journal->WriteSummary();
-    if (status) status = summary;
-  }
-  return status;
+  return run.log.Finish(status);
 }
 
 }  // namespace longheads

@@ -50,8 +50,7 @@ std::string PplJson(const PplRecord& r) {
   };
   AddModelSetup(r.setup.model, json);
   json["threads"] = r.threads;
-  // A file name may be no UTF-8.
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return JsonLine(json);
 }
 
 Result<PplRecord> ParsePplJson(const std::string& line) try {
@@ -114,24 +113,16 @@ std::string PplCsv(std::span<const PplRecord> records) {
 
 std::string PplTable(std::span<const PplRecord> records, std::span<const std::string> attention,
                      std::span<const int64_t> lengths) {
-  std::vector<std::vector<std::string>> rows;
-  rows.push_back({"attn"});
-  for (const int64_t length : lengths) rows[0].push_back(FormatLength(length));
-  for (const std::string& spec : attention) {
-    rows.push_back({spec});
-    for (const int64_t length : lengths) {
-      PplScore score;
-      for (const PplRecord& record : records) {
-        if (record.which.length == length && record.attention == spec) score.Add(record.score);
-      }
-      rows.back().push_back(score.n_tokens == 0
-                                ? "-"
-                                : fmt::format("{} ({}-{})", FormatPerplexity(score.perplexity()),
-                                              FormatPerplexity(score.lowest()),
-                                              FormatPerplexity(score.highest())));
+  return LengthTable(attention, lengths, [records](const std::string& spec, int64_t length) -> std::string {
+    PplScore score;
+    for (const PplRecord& record : records) {
+      if (record.which.length == length && record.attention == spec) score.Add(record.score);
     }
-  }
-  return AlignColumns(rows);
+    return score.n_tokens == 0
+               ? "-"
+               : fmt::format("{} ({}-{})", FormatPerplexity(score.perplexity()),
+                             FormatPerplexity(score.lowest()), FormatPerplexity(score.highest()));
+  });
 }
 
 Result<PplJournal> OpenPplJournal(const std::string& directory) {

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 #include "eval/tiny_engine_for_test.h"
 
@@ -12,12 +10,7 @@ namespace longheads {
 namespace {
 
 PplRecord Example(const std::string& attention, int64_t length, int64_t offset) {
-  return {.setup = {.model = {.model = "a,b\xff.gguf",
-                              .model_bytes = 98362432,
-                              .compute = "bf16",
-                              .kv = "bf16",
-                              .backend = "auto",
-                              .rope = "--rope-scale 4"},
+  return {.setup = {.model = ExampleModelSetup(),
                     .text = "a \"book\".txt",
                     .text_bytes = 123456,
                     .text_hash = TextHash("text")},
@@ -26,15 +19,6 @@ PplRecord Example(const std::string& attention, int64_t length, int64_t offset) 
           .score = {.n_tokens = 4, .nll_sum = 12.1, .nll_squares = 50.0 / 3},
           .seconds = 1.25,
           .threads = 2};
-}
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-void AppendText(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::app) << text;
 }
 
 TEST(TextHash, IsFnv1a) {

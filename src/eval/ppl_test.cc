@@ -37,11 +37,7 @@ class PplTest : public testing::Test {
   }
 
   PplHooks Hooks() {
-    return {.load =
-                [this](const std::string& attention) {
-                  return Engine::Load(
-                      {.model_path = model_, .attention = attention, .compute = "f32", .threads = 1});
-                },
+    return {.load = [this](const std::string& attention) { return LoadTiny(model_, attention); },
             .on_text = [this](int64_t n_tokens, std::size_t) { n_text_ = n_tokens; },
             .on_method = {},
             .on_work =
@@ -139,8 +135,7 @@ TEST_F(PplTest, BosStandsBeforeEachSampleWhereTheVocabularyAsksForIt) {
   const std::vector<PplRecord> records = RunAll(Options());
   ASSERT_EQ(records.size(), 4u);
   EXPECT_EQ(n_read_, 2 * (200 - 30));  // BOS is one of the length
-  const auto engine =
-      Engine::Load({.model_path = model_, .attention = "full", .compute = "f32", .threads = 1});
+  const auto engine = LoadTiny(model_, "full");
   ASSERT_TRUE(engine);
   const auto text = (*engine)->tokenizer().Encode(text_, {});
   ASSERT_TRUE(text);

@@ -1,14 +1,18 @@
-// A tiny random model in a file of its own, for the tests of this folder: byte-level vocabulary, ChatML.
+// What the tests of this folder share: a tiny random model in a file of its own (byte-level vocabulary,
+// ChatML), and text files.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 
 #include "engine/engine.h"
+#include "eval/model_setup.h"
 #include "tests/support/gguf_builder.h"
 
 namespace longheads {
@@ -32,6 +36,15 @@ class TestDirectory {
   std::filesystem::path path_;
 };
 
+inline std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+inline void AppendText(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::app) << text;
+}
+
 inline std::string TinyModelFile(const TestDirectory& directory) {
   TinyLlamaOptions options{.seed = 7};
   options.chat_template =
@@ -44,11 +57,24 @@ inline std::string TinyModelFile(const TestDirectory& directory) {
   return path;
 }
 
+inline Result<std::unique_ptr<Engine>> LoadTiny(const std::string& model, const std::string& attention) {
+  return Engine::Load({.model_path = model, .attention = attention, .compute = "f32", .threads = 1});
+}
+
 inline std::unique_ptr<Engine> TinyEngine(const TestDirectory& directory, const std::string& attention) {
-  Result<std::unique_ptr<Engine>> engine = Engine::Load(
-      {.model_path = TinyModelFile(directory), .attention = attention, .compute = "f32", .threads = 1});
+  Result<std::unique_ptr<Engine>> engine = LoadTiny(TinyModelFile(directory), attention);
   EXPECT_TRUE(engine) << engine.error().message;
   return engine ? std::move(*engine) : nullptr;
+}
+
+// With a name that needs care everywhere.
+inline ModelSetup ExampleModelSetup() {
+  return {.model = "a,b\xff.gguf",
+          .model_bytes = 98362432,
+          .compute = "bf16",
+          .kv = "bf16",
+          .backend = "auto",
+          .rope = "--rope-scale 4"};
 }
 
 }  // namespace longheads

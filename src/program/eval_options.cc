@@ -70,6 +70,17 @@ std::function<Result<std::unique_ptr<Engine>>(const std::string&)> Loader(const 
   };
 }
 
+std::function<void(double)> CaseProgress::Start(const std::string& label, int64_t n_tokens) {
+  Finish();
+  progress_.emplace(label, n_tokens);
+  return [this](double share) { (*progress_)(share); };
+}
+
+void CaseProgress::Finish() {
+  if (progress_) progress_->Finish();
+  progress_.reset();
+}
+
 void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t longest) {
   const std::string explained = engine.ExplainAttention();
   const std::string warning = engine.AttentionWarning(longest);

@@ -5,11 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "cli/model_options.h"
+#include "cli/progress.h"
 #include "engine/engine.h"
 
 namespace longheads {
@@ -35,6 +37,17 @@ Result<std::vector<int64_t>> ListLengths(const EvalOptions& options);
 // Loads the model with the method in the place of the options' own.
 std::function<Result<std::unique_ptr<Engine>>(const std::string& attention)> Loader(
     const ModelOptions& model);
+
+// How far the case at hand is, on stderr: one piece of work after the other.
+class CaseProgress {
+ public:
+  // Ends what went before. What it returns hears of the share that is done.
+  std::function<void(double)> Start(const std::string& label, int64_t n_tokens);
+  void Finish();
+
+ private:
+  std::optional<PrefillProgress> progress_;
+};
 
 // Says on stderr what runs, and what the method warns of at the longest length.
 void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t longest);

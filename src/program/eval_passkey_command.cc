@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/progress.h"
 #include "eval/passkey.h"
 #include "program/eval_command.h"
 #include "program/eval_options.h"
@@ -47,24 +45,18 @@ class PasskeyReport {
         .load = Loader(model),
         .on_method = [longest](const Engine& engine,
                                const std::string& attention) { AnnounceMethod(engine, attention, longest); },
-        .on_prefill =
-            [this](const std::string& attention, const PasskeyCase& c, int64_t n_tokens) {
-              progress_.emplace(Describe(attention, c), n_tokens);
-              return std::function<void(double)>([this](double share) { (*progress_)(share); });
-            },
+        .on_prefill = [this](const std::string& attention, const PasskeyCase& c,
+                             int64_t n_tokens) { return progress_.Start(Describe(attention, c), n_tokens); },
         .on_case = [this](const PasskeyRecord& record, bool from_file, int64_t done,
                           int64_t n_cases) { PrintCase(record, from_file, done, n_cases); },
         .cancel = &InterruptToken()};
   }
 
-  void FinishProgress() {
-    if (progress_) progress_->Finish();
-    progress_.reset();
-  }
+  void FinishProgress() { progress_.Finish(); }
 
  private:
   void PrintCase(const PasskeyRecord& r, bool from_file, int64_t done, int64_t n_cases) {
-    FinishProgress();
+    progress_.Finish();
     Note("[{}/{}] {}: {}, {}/{} digits forced, key {}, answer {}, {}\n", done, n_cases,
          Describe(r.attention, r.which), r.correct ? "right" : "wrong", r.digits_right, r.digits, r.key,
          Quote(r.answer),
@@ -72,7 +64,7 @@ class PasskeyReport {
                    : fmt::format("{:.1f} s ({} of {} tokens read before)", r.seconds, r.shared, r.tokens));
   }
 
-  std::optional<PrefillProgress> progress_;
+  CaseProgress progress_;
 };
 
 Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {

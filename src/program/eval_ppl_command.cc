@@ -4,13 +4,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/progress.h"
 #include "cli/text_input.h"
 #include "eval/ppl.h"
 #include "program/eval_command.h"
@@ -47,30 +45,25 @@ class PplReport {
                                const std::string& attention) { AnnounceMethod(engine, attention, longest); },
         .on_work =
             [this](const std::string& attention, const PplCase& c, bool scoring, int64_t n_tokens) {
-              FinishProgress();
-              progress_.emplace(
+              return progress_.Start(
                   fmt::format("{}, {}", Describe(attention, c), scoring ? "scoring" : "reading"), n_tokens);
-              return std::function<void(double)>([this](double share) { (*progress_)(share); });
             },
         .on_case = [this](const PplRecord& record, bool from_file, int64_t done,
                           int64_t n_cases) { PrintCase(record, from_file, done, n_cases); },
         .cancel = &InterruptToken()};
   }
 
-  void FinishProgress() {
-    if (progress_) progress_->Finish();
-    progress_.reset();
-  }
+  void FinishProgress() { progress_.Finish(); }
 
  private:
   void PrintCase(const PplRecord& r, bool from_file, int64_t done, int64_t n_cases) {
-    FinishProgress();
+    progress_.Finish();
     Note("[{}/{}] {}: perplexity {:.4f} of the last {}, {}\n", done, n_cases, Describe(r.attention, r.which),
          r.score.perplexity(), r.score.n_tokens,
          from_file ? "done before" : fmt::format("{:.1f} s", r.seconds));
   }
 
-  std::optional<PrefillProgress> progress_;
+  CaseProgress progress_;
 };
 
 Result<int> RunPplCommand(PplCommandOptions options) {

@@ -518,16 +518,18 @@ class Help(unittest.TestCase):
 
 
 class Interrupt(unittest.TestCase):
-    def interrupted(self, *arguments, after, command=("run", "--no-chat")):
+    def interrupted(self, *arguments, after, command=("run", "--no-chat"), reads=True):
         """Gives what a command printed (stdout, stderr) when it was stopped `after` seconds into its work."""
         process = subprocess.Popen([PROGRAM, *command, "-m", str(MODELS / "plain.gguf"), *map(str, arguments)],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
         while process.poll() is None and not handles_ctrl_c(process.pid):
             time.sleep(0.01)
         time.sleep(after)
         self.assertIsNone(process.poll(), "it ended before it could be interrupted")
         start = time.monotonic()
         process.send_signal(signal.SIGINT)
+        if not reads:
+            process.wait(timeout=60)
         output, error = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, error)
         # A second on a free machine; others may be using this one.
@@ -554,7 +556,12 @@ class Interrupt(unittest.TestCase):
         self.interrupted("-f", text, "--backend", "ref", "--attn", "full", after=2)
 
     def test_while_answering_prints_what_there_is(self):
-        output, _ = self.interrupted("-p", "Hello", "-n", 10000000, after=2)
+        output, _ = self.interrupted("-p", "Hello", "-n", 10000000, after=0.3)
+        self.assertGreater(len(output), 0)
+
+    def test_while_nobody_reads_the_answer(self):
+        # The pipe is full after two seconds, and the program waits in a write.
+        output, _ = self.interrupted("-p", "Hello", "-n", 10000000, after=2, reads=False)
         self.assertGreater(len(output), 0)
 
 

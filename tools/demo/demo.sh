@@ -1,5 +1,5 @@
 #!/bin/sh
-# The main job on real input: the default model answers a question about one sentence hidden in a text twice as long
+# The main job on real input: the default model answers a question about a fact hidden in a text twice as long
 # as its window, with full attention and with LongHeads. Exit status 0 when LongHeads answers right. Run by make demo.
 set -eu
 
@@ -7,10 +7,10 @@ cd "$(dirname "$0")/../.."
 program=build/longheads
 text=build/demo.txt
 
-# Ordinary long texts that every Debian machine has; about 16 thousand tokens together.
-licences=/usr/share/common-licenses
-sources="GPL-3 GPL-2 MPL-2.0"
-fact='Captain Harlow buried the treasure under the old lighthouse in Portmere.'
+# About 15 thousand tokens of plain sentences, which a model of 135 million parameters can follow.
+days=430
+hide=340
+fact='Captain Harlow buried the treasure under the old lighthouse in Portmere. Remember it: the treasure is buried under the old lighthouse in Portmere.'
 question='Where did Captain Harlow bury the treasure?'
 expected=lighthouse
 
@@ -20,17 +20,9 @@ fail() {
   exit 2
 }
 
-for source in $sources; do
-  [ -r "$licences/$source" ] || fail "the demo's text is made of licences that Debian keeps in $licences, but $source is not there"
-done
-# The sentence becomes a paragraph of its own, half-way through.
-(cd "$licences" && cat $sources) >"$text.whole"
-awk -v fact="$fact" -v half="$(($(wc -l <"$text.whole") / 2))" \
-  '{ print } !hidden && NR >= half && /^$/ { print fact "\n"; hidden = 1 }' "$text.whole" >"$text"
-rm "$text.whole"
-grep -qF "$fact" "$text" || fail "the sentence did not get into $text"
+awk -v days=$days -v hide=$hide -v fact="$fact" -f tools/demo/ship_log.awk >"$text"
 
-say "the text: three licences in a row ($sources), $(wc -w <"$text") words, about 16,000 tokens; the model was trained on 8,192"
+say "the text: the log of a ship, $days days in $(wc -w <"$text") words, about 15,000 tokens; the model was trained on 8,192"
 say "hidden on line $(grep -nF "$fact" "$text" | cut -d : -f 1) of $(wc -l <"$text"): $fact"
 say "the question: $question"
 
