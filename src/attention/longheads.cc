@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "attention/shared_blocks.h"
 #include "attention/top_k.h"
@@ -202,58 +204,66 @@ void LongHeads::Represent(const StepInput& input, int64_t chunk, State& state) c
                            .sequences = std::span(input.sequence, 1)};
     input.executor->RunBlock(block, plan, Plane(), thread, input.cancel);
 
-    const int64_t heads_per_rep = shape_.n_heads / n_rep_heads();
-    const int64_t reps_per_kv = group / heads_per_rep;
-    std::vector<double> mean(static_cast<std::size_t>(d)), qc(mean), c(mean),
-        logits(static_cast<std::size_t>(l));
-    std::vector<float> page(static_cast<std::size_t>(2 * kPageTokens * d));
-    for (int64_t rep = kv_head * reps_per_kv; rep < (kv_head + 1) * reps_per_kv; ++rep) {
-      // qc: the mean row of O, over the group's heads too where they share a representation.
-      std::fill(mean.begin(), mean.end(), 0.0);
-      for (int64_t o = 0; o < l; ++o) {
-        for (int64_t h = rep * heads_per_rep; h < (rep + 1) * heads_per_rep; ++h) {
-          const float* const row = outputs.data() + o * q_floats + h * d;
-          for (int64_t m = 0; m < d; ++m) mean[static_cast<std::size_t>(m)] += row[m];
-        }
-      }
-      for (double& value : mean) value /= static_cast<double>(l * heads_per_rep);
-      // qc is a vector of value space, which GGUF does not permute, and it meets keys, which GGUF does: bring
-      // it into the keys' order (methods: the layout trap).
-      for (int64_t m = 0; m < d; ++m) {
-        const int64_t from = layout_ == PairLayout::kInterleaved ? m / 2 + (m % 2) * (d / 2) : m;
-        qc[static_cast<std::size_t>(m)] = mean[static_cast<std::size_t>(from)];
-      }
-      // w = softmax(scale qc . k), c = sum of w k, over the stored keys.
-      KvSequence::Floats keys{};
-      int64_t page_at = -1;
-      const auto key = [&](int64_t o) {
-        const int64_t j = chunk * l + o;
-        if (j / kPageTokens != page_at) {
-          page_at = j / kPageTokens;
-          keys = input.sequence->kv->Read(input.layer, kv_head, page_at, page.data());
-        }
-        return keys.k + j % kPageTokens * d;
-      };
-      double max = -std::numeric_limits<double>::infinity();
-      for (int64_t o = 0; o < l; ++o) {
-        const float* const k = key(o);
-        double dot = 0;
-        for (int64_t m = 0; m < d; ++m) dot += qc[static_cast<std::size_t>(m)] * static_cast<double>(k[m]);
-        logits[static_cast<std::size_t>(o)] = dot * static_cast<double>(input.sequence->scale);
-        max = std::max(max, logits[static_cast<std::size_t>(o)]);
-      }
-      double sum = 0;
-      std::fill(c.begin(), c.end(), 0.0);
-      for (int64_t o = 0; o < l; ++o) {
-        const double w = std::exp(logits[static_cast<std::size_t>(o)] - max);
-        sum += w;
-        const float* const k = key(o);
-        for (int64_t m = 0; m < d; ++m) c[static_cast<std::size_t>(m)] += w * static_cast<double>(k[m]);
-      }
-      float* const out = representations + rep * State::kBlock * d;
-      for (int64_t m = 0; m < d; ++m) out[m] = static_cast<float>(c[static_cast<std::size_t>(m)] / sum);
-    }
+    RepresentByOutputs(input, chunk, kv_head, outputs, representations);
   });
+}
+
+// c = sum of w k over the chunk's stored keys, w = softmax(scale qc . k), qc the mean row of O [l, n_heads,
+// d].
+void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_t kv_head,
+                                   std::span<const float> outputs, float* representations) const {
+  const int64_t l = options_.chunk;
+  const int64_t d = shape_.head_dim;
+  const int64_t heads_per_rep = shape_.n_heads / n_rep_heads();
+  const int64_t reps_per_kv = shape_.group() / heads_per_rep;
+  std::vector<double> mean(static_cast<std::size_t>(d)), qc(mean), c(mean),
+      logits(static_cast<std::size_t>(l));
+  std::vector<float> page(static_cast<std::size_t>(2 * kPageTokens * d));
+  KvSequence::Floats keys{};
+  int64_t page_at = -1;
+  const auto key = [&](int64_t o) {
+    const int64_t j = chunk * l + o;
+    if (j / kPageTokens != page_at) {
+      page_at = j / kPageTokens;
+      keys = input.sequence->kv->Read(input.layer, kv_head, page_at, page.data());
+    }
+    return keys.k + j % kPageTokens * d;
+  };
+  for (int64_t rep = kv_head * reps_per_kv; rep < (kv_head + 1) * reps_per_kv; ++rep) {
+    // Over the group's heads too where they share a representation.
+    std::fill(mean.begin(), mean.end(), 0.0);
+    for (int64_t o = 0; o < l; ++o) {
+      for (int64_t h = rep * heads_per_rep; h < (rep + 1) * heads_per_rep; ++h) {
+        const float* const row = outputs.data() + (o * shape_.n_heads + h) * d;
+        for (int64_t m = 0; m < d; ++m) mean[static_cast<std::size_t>(m)] += row[m];
+      }
+    }
+    for (double& value : mean) value /= static_cast<double>(l * heads_per_rep);
+    // qc is a vector of value space, which GGUF does not permute, and it meets keys, which GGUF does: bring
+    // it into the keys' order (methods: the layout trap).
+    for (int64_t m = 0; m < d; ++m) {
+      const int64_t from = layout_ == PairLayout::kInterleaved ? m / 2 + (m % 2) * (d / 2) : m;
+      qc[static_cast<std::size_t>(m)] = mean[static_cast<std::size_t>(from)];
+    }
+    double max = -std::numeric_limits<double>::infinity();
+    for (int64_t o = 0; o < l; ++o) {
+      const float* const k = key(o);
+      double dot = 0;
+      for (int64_t m = 0; m < d; ++m) dot += qc[static_cast<std::size_t>(m)] * static_cast<double>(k[m]);
+      logits[static_cast<std::size_t>(o)] = dot * static_cast<double>(input.sequence->scale);
+      max = std::max(max, logits[static_cast<std::size_t>(o)]);
+    }
+    double sum = 0;
+    std::fill(c.begin(), c.end(), 0.0);
+    for (int64_t o = 0; o < l; ++o) {
+      const double w = std::exp(logits[static_cast<std::size_t>(o)] - max);
+      sum += w;
+      const float* const k = key(o);
+      for (int64_t m = 0; m < d; ++m) c[static_cast<std::size_t>(m)] += w * static_cast<double>(k[m]);
+    }
+    float* const out = representations + rep * State::kBlock * d;
+    for (int64_t m = 0; m < d; ++m) out[m] = static_cast<float>(c[static_cast<std::size_t>(m)] / sum);
+  }
 }
 
 // The mean of the chunk's stored keys, or the last of them: equal for all heads of a KV head.
@@ -459,102 +469,104 @@ LongHeads::Chooser LongHeads::ChooserOf(int64_t layer, int64_t head) const {
 void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                           PolicyScratch& policy_scratch, Plan& plan) const {
   Scratch& scratch = static_cast<Scratch&>(policy_scratch);
-  const int64_t l = options_.chunk;
-  const int64_t group = shape_.group();
   const int64_t n = static_cast<int64_t>(block.tokens.size());
   const auto token_at = [&](int64_t t) -> const QueryToken& {
     return block.tokens[static_cast<std::size_t>(t)];
   };
-  for (int64_t begin = 0, end = 0; begin < n; begin = end) {  // runs of tokens of one sequence
-    const int32_t sequence = token_at(begin).sequence;
-    int64_t n_chunks = 0;
-    int64_t selecting = -1;  // the first token that selects; those after it do too
-    for (end = begin; end < n && token_at(end).sequence == sequence; ++end) {
-      n_chunks = std::max(n_chunks, token_at(end).position / l + 1);
-      if (selecting < 0 && Selects(token_at(end).position, phase)) selecting = end;
+  for (int64_t begin = 0; begin < n;) {
+    TokenRun run{.sequence = token_at(begin).sequence, .begin = begin, .selecting = begin, .end = begin};
+    for (; run.end < n && token_at(run.end).sequence == run.sequence; ++run.end) {
+      const int64_t position = token_at(run.end).position;
+      run.n_chunks = std::max(run.n_chunks, position / options_.chunk + 1);
+      if (!Selects(position, phase)) run.selecting = run.end + 1;  // those after it may
     }
-    if (selecting < 0) selecting = end;
-    // Representations below the last row's previous chunk may be asked for; later ones need not exist yet.
-    const int64_t n_scored = std::max<int64_t>(n_chunks - 1, 0);
-    const AttentionSequence& view = block.sequences[static_cast<std::size_t>(sequence)];
-    const State& state = static_cast<const State&>(fixes_layers() ? *view.first_state : *view.state);
-    if (selecting < end && chooses_by_score() && !shares_choices())
-      ScoreChunks(block, selecting, end, n_scored, state, kernels, scratch);
+    ListEntries(block, phase, run, kernels, scratch);
+    GroupByChunk(block, run, options_.compat.own_key && phase == Phase::kPrefill, scratch, plan);
+    begin = run.end;
+  }
+}
 
-    scratch.entries.clear();
-    scratch.counts.assign(static_cast<std::size_t>(n_chunks) + 1, 0);
-    for (int64_t t = begin; t < end; ++t) {
-      const int64_t own = token_at(t).position / l;
-      const int64_t offset = token_at(t).position % l;
-      for (int64_t g = 0; g < group; ++g) {
-        if (t >= selecting) {
-          const int64_t head = block.kv_head * group + g;
-          if (shares_choices()) {
-            const int32_t* const choice = state.fixed.of(token_at(t).position, fixes_heads() ? 0 : head);
-            scratch.chosen.assign(choice + 1, choice + 1 + choice[0]);
-          } else {
-            ChooseChunks(token_at(t).position, phase, ChooserOf(block.layer, head),
-                         scratch.scores.data() + ((t - selecting) * group + g) * n_scored, scratch);
-          }
-        } else {
-          scratch.chosen.clear();
-          for (int64_t chunk = 0; chunk <= own; ++chunk)
-            scratch.chosen.push_back(static_cast<int32_t>(chunk));
-        }
-        // Slot s of Ks: x = (Ks - 1 - s) l + offset. Before `begin` all chunks are chosen, and x = i - chunk
-        // l.
-        const int64_t n_slots_used = static_cast<int64_t>(scratch.chosen.size());
-        for (int64_t s = 0; s < n_slots_used; ++s) {
-          const int32_t chunk = scratch.chosen[static_cast<std::size_t>(s)];
-          ++scratch.counts[static_cast<std::size_t>(chunk)];
-          scratch.entries.push_back({chunk, static_cast<int32_t>(t * group + g),
-                                     static_cast<int32_t>((n_slots_used - 1 - s) * l + offset)});
-        }
-      }
-    }
+// The chunks that each row of the run sees, and where they lie for it.
+void LongHeads::ListEntries(const QueryBlock& block, Phase phase, const TokenRun& run,
+                            const AttentionKernels& kernels, Scratch& scratch) const {
+  const int64_t l = options_.chunk;
+  const int64_t group = shape_.group();
+  // Representations below the last row's previous chunk may be asked for; later ones need not exist yet.
+  const int64_t n_scored = std::max<int64_t>(run.n_chunks - 1, 0);
+  const AttentionSequence& view = block.sequences[static_cast<std::size_t>(run.sequence)];
+  const State& state = static_cast<const State&>(fixes_layers() ? *view.first_state : *view.state);
+  if (run.selecting < run.end && chooses_by_score() && !shares_choices())
+    ScoreChunks(block, run.selecting, run.end, n_scored, state, kernels, scratch);
 
-    // Group the entries by chunk; within a chunk they stay in row order.
-    const bool drop_own_key = options_.compat.own_key && phase == Phase::kPrefill;
-    const int64_t base = static_cast<int64_t>(plan.rows.size());
-    plan.rows.resize(static_cast<std::size_t>(base) + scratch.entries.size());
-    int64_t at = base;
-    for (int64_t& count : scratch.counts) {  // from how many rows to where they begin
-      const int64_t n_rows = count;
-      count = at;
-      at += n_rows;
-    }
-    for (const Scratch::Entry& entry : scratch.entries) {
-      plan.rows[static_cast<std::size_t>(scratch.counts[static_cast<std::size_t>(entry.chunk)]++)] = {
-          entry.row, entry.x};
-    }
-    int64_t row_begin = base;
-    for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
-      const int64_t row_end = scratch.counts[static_cast<std::size_t>(chunk)];  // by now where they end
-      PlanSegment segment{.sequence = sequence,
-                          .key_begin = chunk * l,
-                          .key_end = (chunk + 1) * l,
-                          .row_begin = row_begin,
-                          .row_end = row_end};
-      row_begin = row_end;
-      if (segment.row_begin == segment.row_end) continue;
-      // The last chunks may be open: no key past the newest token.
-      segment.key_end = std::min(segment.key_end, token_at(end - 1).position + 1);
-      if (!drop_own_key) {
-        plan.segments.push_back(segment);
-        continue;
+  scratch.entries.clear();
+  scratch.counts.assign(static_cast<std::size_t>(run.n_chunks) + 1, 0);
+  for (int64_t t = run.begin; t < run.end; ++t) {
+    const int64_t position = block.tokens[static_cast<std::size_t>(t)].position;
+    for (int64_t g = 0; g < group; ++g) {
+      const int64_t head = block.kv_head * group + g;
+      if (t < run.selecting) {
+        scratch.chosen.resize(static_cast<std::size_t>(position / l + 1));
+        std::iota(scratch.chosen.begin(), scratch.chosen.end(), 0);
+      } else if (shares_choices()) {
+        const int32_t* const choice = state.fixed.of(position, fixes_heads() ? 0 : head);
+        scratch.chosen.assign(choice + 1, choice + 1 + choice[0]);
+      } else {
+        ChooseChunks(position, phase, ChooserOf(block.layer, head),
+                     scratch.scores.data() + ((t - run.selecting) * group + g) * n_scored, scratch);
       }
-      // Rows that select lose distance 0; rows before `begin` keep it. Rows are in token order: split there.
-      PlanSegment keeps = segment;
-      PlanSegment drops = segment;
-      while (keeps.row_end > keeps.row_begin &&
-             plan.rows[static_cast<std::size_t>(keeps.row_end - 1)].row >= selecting * group) {
-        --keeps.row_end;
+      // Slot s of Ks: x = (Ks - 1 - s) l + offset. Before `begin` all chunks are chosen, and x = i - chunk l.
+      int64_t x = (static_cast<int64_t>(scratch.chosen.size()) - 1) * l + position % l;
+      for (const int32_t chunk : scratch.chosen) {
+        ++scratch.counts[static_cast<std::size_t>(chunk)];
+        scratch.entries.push_back({chunk, static_cast<int32_t>(t * group + g), static_cast<int32_t>(x)});
+        x -= l;
       }
-      drops.row_begin = keeps.row_end;
-      drops.min_distance = 1;
-      if (keeps.row_begin < keeps.row_end) plan.segments.push_back(keeps);
-      if (drops.row_begin < drops.row_end) plan.segments.push_back(drops);
     }
+  }
+}
+
+// A segment for each chunk, with the rows that see it in row order.
+void LongHeads::GroupByChunk(const QueryBlock& block, const TokenRun& run, bool drop_own_key,
+                             Scratch& scratch, Plan& plan) const {
+  const int64_t l = options_.chunk;
+  const int64_t base = static_cast<int64_t>(plan.rows.size());
+  plan.rows.resize(static_cast<std::size_t>(base) + scratch.entries.size());
+  int64_t at = base;
+  for (int64_t& count : scratch.counts) {  // from how many rows to where they begin
+    const int64_t n_rows = count;
+    count = at;
+    at += n_rows;
+  }
+  for (const Scratch::Entry& entry : scratch.entries) {
+    plan.rows[static_cast<std::size_t>(scratch.counts[static_cast<std::size_t>(entry.chunk)]++)] = {entry.row,
+                                                                                                    entry.x};
+  }
+  const int64_t newest = block.tokens[static_cast<std::size_t>(run.end - 1)].position;
+  int64_t row_begin = base;
+  for (int64_t chunk = 0; chunk < run.n_chunks; ++chunk) {
+    const int64_t row_end = scratch.counts[static_cast<std::size_t>(chunk)];  // by now where they end
+    PlanSegment segment{.sequence = run.sequence,
+                        .key_begin = chunk * l,
+                        .key_end = std::min((chunk + 1) * l, newest + 1),  // the last chunks may be open
+                        .row_begin = row_begin,
+                        .row_end = row_end};
+    row_begin = row_end;
+    if (segment.row_begin == segment.row_end) continue;
+    if (!drop_own_key) {
+      plan.segments.push_back(segment);
+      continue;
+    }
+    // Rows that select lose distance 0; rows before `begin` keep it. Rows are in token order: split there.
+    PlanSegment keeps = segment;
+    PlanSegment drops = segment;
+    while (keeps.row_end > keeps.row_begin &&
+           plan.rows[static_cast<std::size_t>(keeps.row_end - 1)].row >= run.selecting * shape_.group()) {
+      --keeps.row_end;
+    }
+    drops.row_begin = keeps.row_end;
+    drops.min_distance = 1;
+    if (keeps.row_begin < keeps.row_end) plan.segments.push_back(keeps);
+    if (drops.row_begin < drops.row_end) plan.segments.push_back(drops);
   }
 }
 
@@ -614,18 +626,48 @@ int64_t DefaultChunk(int64_t trained_window) {
   return chunk;
 }
 
-// "own-key+begin" and the like.
+// "none", "all", or "own-key+begin" and the like.
 bool ReadCompat(std::string_view text, LongHeadsOptions::Compat& compat) {
+  if (text == "none") return true;
+  const bool all = text == "all";
   for (;;) {
     const std::size_t plus = text.find('+');
     const std::string_view name = text.substr(0, plus);
-    const bool all = name == "all";
-    if (!all && name != "none" && name != "own-key" && name != "chunk-end" && name != "begin") return false;
+    if (!all && name != "own-key" && name != "chunk-end" && name != "begin") return false;
     compat.own_key |= all || name == "own-key";
     compat.chunk_end |= all || name == "chunk-end";
     compat.begin |= all || name == "begin";
     if (plus == std::string_view::npos) return true;
     text.remove_prefix(plus + 1);
+  }
+}
+
+// That the three lengths go together, and fit the model's window.
+void CheckLengths(OptionReader& reader, const LongHeadsOptions& o, int64_t model_window) {
+  if (o.window % o.chunk != 0) {
+    reader.Fail(fmt::format("window={} is not a multiple of chunk={}: try window={}", o.window, o.chunk,
+                            std::max<int64_t>(3, o.window / o.chunk) * o.chunk));
+  }
+  if (o.window / o.chunk < 3) {
+    reader.Fail(
+        fmt::format("window={} holds {} chunks of {}, but the first, the previous and the current chunk need "
+                    "three: try window={}, or a smaller chunk",
+                    o.window, o.window / o.chunk, o.chunk, 3 * o.chunk));
+  }
+  if (o.window > model_window) {
+    reader.Fail(
+        fmt::format("window={} is larger than the {} tokens of the model's window: use at most window={}",
+                    o.window, model_window, model_window / o.chunk * o.chunk));
+  }
+  if (o.begin < o.window) {
+    reader.Fail(
+        fmt::format("begin={} is smaller than window={}: before that many tokens there are not enough chunks "
+                    "to choose from",
+                    o.begin, o.window));
+  }
+  if (o.begin % o.chunk != 0) {
+    reader.Fail(fmt::format("begin={} is not a multiple of chunk={}: try begin={}", o.begin, o.chunk,
+                            (o.begin + o.chunk - 1) / o.chunk * o.chunk));
   }
 }
 
@@ -679,31 +721,7 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
                     "joined by '+'",
                     compat->value));
   }
-  if (o.window % o.chunk != 0) {
-    reader.Fail(fmt::format("window={} is not a multiple of chunk={}: try window={}", o.window, o.chunk,
-                            std::max<int64_t>(3, o.window / o.chunk) * o.chunk));
-  }
-  if (o.window / o.chunk < 3) {
-    reader.Fail(
-        fmt::format("window={} holds {} chunks of {}, but the first, the previous and the current chunk need "
-                    "three: try window={}, or a smaller chunk",
-                    o.window, o.window / o.chunk, o.chunk, 3 * o.chunk));
-  }
-  if (o.window > model.window) {
-    reader.Fail(
-        fmt::format("window={} is larger than the {} tokens of the model's window: use at most window={}",
-                    o.window, model.window, model.window / o.chunk * o.chunk));
-  }
-  if (o.begin < o.window) {
-    reader.Fail(
-        fmt::format("begin={} is smaller than window={}: before that many tokens there are not enough chunks "
-                    "to choose from",
-                    o.begin, o.window));
-  }
-  if (o.begin % o.chunk != 0) {
-    reader.Fail(fmt::format("begin={} is not a multiple of chunk={}: try begin={}", o.begin, o.chunk,
-                            (o.begin + o.chunk - 1) / o.chunk * o.chunk));
-  }
+  CheckLengths(reader, o, model.window);
   LH_TRY(reader.status());
   return SameInEveryLayer(model, std::make_shared<LongHeads>(o, model.shape, model.layout, model.window));
 }

@@ -9,6 +9,7 @@
 // back one by one.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "attention/method.h"
@@ -87,13 +88,25 @@ class LongHeads : public Policy {
     int64_t layer;
     int64_t head;
   };
+  // Tokens [begin, end) of a block, of one sequence; those from `selecting` on choose.
+  struct TokenRun {
+    int32_t sequence;
+    int64_t begin, selecting, end;
+    int64_t n_chunks = 0;  // up to that of the newest
+  };
   void ScoreChunks(const QueryBlock& block, int64_t first, int64_t last, int64_t n_chunks, const State& state,
                    const AttentionKernels& kernels, Scratch& scratch) const;
   void ChooseChunks(int64_t position, Phase phase, Chooser chooser, const float* scores,
                     Scratch& scratch) const;
+  void ListEntries(const QueryBlock& block, Phase phase, const TokenRun& run, const AttentionKernels& kernels,
+                   Scratch& scratch) const;
+  void GroupByChunk(const QueryBlock& block, const TokenRun& run, bool drop_own_key, Scratch& scratch,
+                    Plan& plan) const;
   Chooser ChooserOf(int64_t layer, int64_t head) const;
   void FixChoices(const StepInput& input, State& state) const;
   void Represent(const StepInput& input, int64_t chunk, State& state) const;
+  void RepresentByOutputs(const StepInput& input, int64_t chunk, int64_t kv_head,
+                          std::span<const float> outputs, float* representations) const;
   void RepresentByKeys(const StepInput& input, int64_t chunk, State& state) const;
 
   LongHeadsOptions options_;

@@ -21,7 +21,7 @@ std::vector<double> PerUnit(std::vector<double> theta, int64_t unit) {
   return theta;
 }
 
-Error Cancelled() { return {ErrorKind::kCancelled, "stopped"}; }
+Error Stopped() { return {ErrorKind::kCancelled, "stopped"}; }
 
 }  // namespace
 
@@ -71,6 +71,15 @@ struct Transformer::Prefill {
   std::vector<Buffer<float>> panel;  // per thread: one panel's weights de-quantised, [kPanel, widest k]
   Buffer<std::byte> packed;          // one layer's weights
   Activations activations;           // of a token block, rounded up to tiles
+
+  void MakeGemms(const ModelConfig& config, const KernelChoice& kernels, ComputeType compute, int n_threads);
+  // The products of n rows, n at most what the activations hold; with biases. Rows are unfinished where it
+  // was cancelled.
+  void Multiply(std::span<PreparedLinear> linears, int64_t n, const KernelChoice& kernels, ThreadPool& pool,
+                const CancelToken* cancel);
+
+ private:
+  void Pack(std::span<PreparedLinear> linears, const KernelChoice& kernels, ThreadPool& pool);
 };
 
 struct Transformer::Decode {
@@ -236,6 +245,73 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
   return {};
 }
 
+void Transformer::Prefill::MakeGemms(const ModelConfig& config, const KernelChoice& kernels,
+                                     ComputeType compute, int n_threads) {
+  if (down) return;  // made last: where memory ran out on the way, all are made again
+  const int64_t embed = config.embed_dim;
+  const int64_t q_dim = config.n_heads * config.head_dim;
+  const auto create = [&](int64_t in, int64_t out) {
+    return kernels.gemm.table->create(in, out, compute, *kernels.vector.table, n_threads);
+  };
+  q = create(embed, q_dim);
+  kv = create(embed, config.n_kv_heads * config.head_dim);
+  o = create(q_dim, embed);
+  gate_up = create(embed, config.ffn_dim);
+  panel.resize(static_cast<std::size_t>(n_threads));
+  for (Buffer<float>& rows : panel) rows.Reset(Gemm::kPanel * std::max({embed, q_dim, config.ffn_dim}));
+  down = create(config.ffn_dim, embed);
+}
+
+// One layer's weights, in the form its Gemm reads.
+void Transformer::Prefill::Pack(std::span<PreparedLinear> linears, const KernelChoice& kernels,
+                                ThreadPool& pool) {
+  int64_t bytes = 0;
+  for (const PreparedLinear& linear : linears) bytes += linear.gemm->n_panels() * linear.gemm->panel_stride();
+  packed.Reserve(bytes);
+  std::byte* at = packed.data();
+  for (PreparedLinear& linear : linears) {
+    linear.packed = at;
+    at += linear.gemm->n_panels() * linear.gemm->panel_stride();
+    const TensorView& w = linear.weights->w;
+    const int64_t row_bytes = static_cast<int64_t>(*BytesOf(w.type, w.shape[1]));
+    pool.Run(linear.gemm->n_panels(), [&](int64_t at_panel, int thread) {
+      float* const rows = panel[static_cast<std::size_t>(thread)].data();
+      kernels.quantised.table->dequantize(w.type, w.data + at_panel * Gemm::kPanel * row_bytes,
+                                          linear.gemm->panel_width(at_panel) * linear.gemm->k(), rows);
+      linear.gemm->Pack(at_panel, rows, linear.packed + at_panel * linear.gemm->panel_stride(), thread);
+    });
+  }
+}
+
+void Transformer::Prefill::Multiply(std::span<PreparedLinear> linears, int64_t n, const KernelChoice& kernels,
+                                    ThreadPool& pool, const CancelToken* cancel) {
+  Pack(linears, kernels, pool);
+  int64_t n_panels = 0;
+  for (const PreparedLinear& linear : linears) n_panels += linear.gemm->n_panels();
+  const int64_t n_tiles = (n + kTileRows - 1) / kTileRows;
+  // Tiles innermost: the threads' neighbouring tasks share a panel of weights, which stays in cache.
+  pool.Run(n_tiles * n_panels, [&](int64_t task, int thread) {
+    if (Cancelled(cancel)) return;
+    int64_t at_panel = task / n_tiles;
+    const int64_t tile = task % n_tiles;
+    const PreparedLinear* linear = linears.data();
+    for (; at_panel >= linear->gemm->n_panels(); ++linear) at_panel -= linear->gemm->n_panels();
+    const int64_t row = tile * kTileRows;
+    const int64_t n_out = linear->gemm->n();
+    linear->gemm->Multiply(at_panel, linear->x + row * linear->gemm->k(),
+                           linear->packed + at_panel * linear->gemm->panel_stride(),
+                           std::min(kTileRows, n - row), linear->y + row * n_out, n_out, thread);
+  });
+  for (const PreparedLinear& linear : linears) {
+    if (linear.weights->bias.empty()) continue;
+    const int64_t n_out = linear.gemm->n();
+    pool.Run(n_tiles, [&](int64_t tile, int) {
+      for (int64_t row = tile * kTileRows; row < std::min(n, (tile + 1) * kTileRows); ++row)
+        kernels.vector.table->add(linear.y + row * n_out, linear.weights->bias.data(), n_out);
+    });
+  }
+}
+
 Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_t> prompt, int64_t begin,
                                  int64_t end, const ForwardControl& control, double done, double share) {
   Prefill& p = *prefill_;
@@ -245,85 +321,25 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
   const int64_t n_following = static_cast<int64_t>(prompt.size()) - end;
   const int64_t first = sequence.size();
   const int64_t embed = config_.embed_dim;
-  const int64_t d = config_.head_dim;
-  const int64_t q_dim = config_.n_heads * d;
-  const int64_t kv_dim = config_.n_kv_heads * d;
   const int64_t ffn = config_.ffn_dim;
-  const int n_threads = pool_.n_threads();
-  const CancelToken* const cancel = control.cancel;
-  const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
-
-  if (!p.down) {  // made last: where memory ran out on the way, all are made again
-    const auto create = [&](int64_t in, int64_t out) {
-      return kernels_.gemm.table->create(in, out, compute_, *kernels_.vector.table, n_threads);
-    };
-    p.q = create(embed, q_dim);
-    p.kv = create(embed, kv_dim);
-    p.o = create(q_dim, embed);
-    p.gate_up = create(embed, ffn);
-    p.panel.resize(static_cast<std::size_t>(n_threads));
-    for (Buffer<float>& panel : p.panel) panel.Reset(Gemm::kPanel * std::max({embed, q_dim, ffn}));
-    p.down = create(ffn, embed);
-  }
+  p.MakeGemms(config_, kernels_, compute_, pool_.n_threads());
   a.Reserve(config_, RoundUp(n, kTileRows));
   sequence.kv.Reserve(first + n);
 
-  // ---- Parallel loops of this block
   const auto each_row = [&](const auto& body) {
     constexpr int64_t kRows = 32;
     pool_.Run((n + kRows - 1) / kRows, [&](int64_t task, int) {
       for (int64_t row = task * kRows; row < std::min(n, (task + 1) * kRows); ++row) body(row);
     });
   };
-  const auto prepare = [&](std::span<PreparedLinear> linears) {
-    int64_t bytes = 0;
-    for (const PreparedLinear& linear : linears)
-      bytes += linear.gemm->n_panels() * linear.gemm->panel_stride();
-    p.packed.Reserve(bytes);
-    std::byte* at = p.packed.data();
-    for (PreparedLinear& linear : linears) {
-      linear.packed = at;
-      at += linear.gemm->n_panels() * linear.gemm->panel_stride();
-      const TensorView& w = linear.weights->w;
-      const int64_t row_bytes = static_cast<int64_t>(*BytesOf(w.type, w.shape[1]));
-      pool_.Run(linear.gemm->n_panels(), [&](int64_t panel, int thread) {
-        float* const rows = p.panel[static_cast<std::size_t>(thread)].data();
-        kernels_.quantised.table->dequantize(w.type, w.data + panel * Gemm::kPanel * row_bytes,
-                                             linear.gemm->panel_width(panel) * linear.gemm->k(), rows);
-        linear.gemm->Pack(panel, rows, linear.packed + panel * linear.gemm->panel_stride(), thread);
-      });
-    }
+  const auto multiply = [&](std::span<PreparedLinear> linears) {
+    p.Multiply(linears, n, kernels_, pool_, control.cancel);
   };
-  const auto multiply = [&](std::span<const PreparedLinear> linears) {
-    int64_t n_panels = 0;
-    for (const PreparedLinear& linear : linears) n_panels += linear.gemm->n_panels();
-    const int64_t n_tiles = (n + kTileRows - 1) / kTileRows;
-    // Tiles innermost: the threads' neighbouring tasks share a panel of weights, which stays in cache.
-    pool_.Run(n_tiles * n_panels, [&](int64_t task, int thread) {
-      if (cancelled()) return;
-      int64_t panel = task / n_tiles;
-      const int64_t tile = task % n_tiles;
-      const PreparedLinear* linear = linears.data();
-      for (; panel >= linear->gemm->n_panels(); ++linear) panel -= linear->gemm->n_panels();
-      const int64_t row = tile * kTileRows;
-      const int64_t n_out = linear->gemm->n();
-      linear->gemm->Multiply(panel, linear->x + row * linear->gemm->k(),
-                             linear->packed + panel * linear->gemm->panel_stride(),
-                             std::min(kTileRows, n - row), linear->y + row * n_out, n_out, thread);
-    });
-    for (const PreparedLinear& linear : linears) {
-      if (linear.weights->bias.empty()) continue;
-      const int64_t n_out = linear.gemm->n();
-      each_row([&](int64_t row) { vector.add(linear.y + row * n_out, linear.weights->bias.data(), n_out); });
-    }
-  };
-
   each_row(
       [&](int64_t row) { Embed(prompt[static_cast<std::size_t>(begin + row)], a.x.data() + row * embed); });
 
   for (int64_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
-    const Policy& policy = *attention_[static_cast<std::size_t>(layer)].policy;
 
     // ---- Attention
     each_row([&](int64_t row) {
@@ -335,18 +351,17 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
         {.weights = &weights.k, .gemm = p.kv.get(), .x = a.normed.data(), .y = a.keys.data()},
         {.weights = &weights.v, .gemm = p.kv.get(), .x = a.normed.data(), .y = a.values.data()},
     };
-    prepare(qkv);
     multiply(qkv);
-    if (cancelled()) return tl::unexpected<Error>(Cancelled());
+    if (Cancelled(control.cancel)) return tl::unexpected<Error>(Stopped());
     AttendingSequence attending = Attending(sequence, layer, first + n + n_following);
     attending.n_preceding = begin;
     attending.n_following = n_following;
-    if (!runner_.Prefill(policy, attending, a.Rows(layer), n, cancel)) {
-      return tl::unexpected<Error>(Cancelled());
+    const Policy& policy = *attention_[static_cast<std::size_t>(layer)].policy;
+    if (!runner_.Prefill(policy, attending, a.Rows(layer), n, control.cancel)) {
+      return tl::unexpected<Error>(Stopped());
     }
     PreparedLinear o[] = {
         {.weights = &weights.o, .gemm = p.o.get(), .x = a.attended.data(), .y = a.normed.data()}};
-    prepare(o);
     multiply(o);
 
     // ---- Feed-forward
@@ -360,17 +375,15 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
         {.weights = &weights.gate, .gemm = p.gate_up.get(), .x = a.normed.data(), .y = a.gate.data()},
         {.weights = &weights.up, .gemm = p.gate_up.get(), .x = a.normed.data(), .y = a.up.data()},
     };
-    prepare(gate_up);
     multiply(gate_up);
     each_row([&](int64_t row) { vector.silu_mul(a.gate.data() + row * ffn, a.up.data() + row * ffn, ffn); });
     PreparedLinear down[] = {
         {.weights = &weights.down, .gemm = p.down.get(), .x = a.gate.data(), .y = a.normed.data()}};
-    prepare(down);
     multiply(down);
     each_row(
         [&](int64_t row) { vector.add(a.x.data() + row * embed, a.normed.data() + row * embed, embed); });
 
-    if (cancelled()) return tl::unexpected<Error>(Cancelled());
+    if (Cancelled(control.cancel)) return tl::unexpected<Error>(Stopped());
     if (control.progress) {
       control.progress(done + share * static_cast<double>(layer + 1) / static_cast<double>(config_.n_layers));
     }
