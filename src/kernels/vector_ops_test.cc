@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/support/rounding.h"
+
 namespace longheads {
 namespace {
 
@@ -35,7 +37,8 @@ TEST_P(VectorOpsTest, MatchFloat64OnEveryLength) {
     kernels().rms_norm(x.data(), w.data(), 1e-5f, n, out.data());
     for (int64_t i = 0; i < n; ++i) {
       const double expected = x[i] / std::sqrt(squares / static_cast<double>(n) + 1e-5) * w[i];
-      EXPECT_NEAR(out[i], expected, 1e-5 + 1e-6 * std::abs(expected));
+      // n + 1 terms, all positive, of which the root halves the error; the root, a quotient and two products.
+      EXPECT_NEAR(out[i], expected, Gamma(0.5 * static_cast<double>(n + 4) + 5) * std::abs(expected));
     }
     out = x;
     kernels().add(out.data(), w.data(), n);
@@ -44,7 +47,9 @@ TEST_P(VectorOpsTest, MatchFloat64OnEveryLength) {
     kernels().silu_mul(out.data(), w.data(), n);
     for (int64_t i = 0; i < n; ++i) {
       const double expected = x[i] / (1 + std::exp(-static_cast<double>(x[i]))) * w[i];
-      EXPECT_NEAR(out[i], expected, 1e-6 + 2e-6 * std::abs(expected));
+      // The power within 8 units in the last place, of an argument rounded once; a sum, a quotient, a
+      // product.
+      EXPECT_NEAR(out[i], expected, (Gamma(11) + Gamma(2) * std::abs(x[i])) * std::abs(expected));
     }
   }
 }
@@ -78,7 +83,12 @@ TEST_P(VectorOpsTest, RotateKeepsNormsAndAddsAngles) {
     kernels().rotate(x.data(), 1234, table, once.data());
     kernels().rotate(once.data(), 3000, table, twice.data());
     kernels().rotate(x.data(), 4234, table, direct.data());
-    for (int m = 0; m < 64; ++m) EXPECT_NEAR(twice[m], direct[m], 1e-5);
+    for (int m = 0; m < 64; ++m) {
+      // Each rotation has the table's cosine and sine, two products and their sum; of two, one upon the
+      // other.
+      const int p = static_cast<int>(table.partner(m));
+      EXPECT_NEAR(twice[m], direct[m], Gamma(9) * 2 * std::hypot(x[m], x[p]));
+    }
     kernels().rotate(once.data(), 0, table, once.data());  // in place, by nothing
     kernels().rotate(x.data(), 1234, table, direct.data());
     EXPECT_EQ(once, direct);

@@ -36,7 +36,10 @@ bool HasIsa(std::string_view backend) {
 #else
     unsigned a = 7, b = 0, c = 0, d = 0;
     __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    return (d >> 22) & 1 && (d >> 24) & 1;  // AMX-BF16 and AMX-TILE
+    if (!((d >> 22) & 1 && (d >> 24) & 1)) return false;  // AMX-BF16 and AMX-TILE
+    // The system must save the tiles too, as a processor that has them may say by XGETBV.
+    __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (a >> 17 & 3) == 3;
 #endif
   }
   if (backend == "avx512bf16") return __builtin_cpu_supports("avx512bf16");
