@@ -32,13 +32,7 @@ std::vector<float> Load(const std::string& name) {
 LayerInputs Inputs(const nlohmann::json& entry) {
   const HeadShape shape{
       .n_heads = entry.at("heads"), .n_kv_heads = entry.at("kv_heads"), .head_dim = entry.at("dim")};
-  const int64_t n = entry.at("n");
-  const uint64_t seed = entry.at("seed");
-  LayerInputs inputs{.shape = shape,
-                     .n = n,
-                     .q = Uniform("q", seed, n * shape.n_heads * shape.head_dim),
-                     .k = Uniform("k", seed, n * shape.n_kv_heads * shape.head_dim),
-                     .v = Uniform("v", seed, n * shape.n_kv_heads * shape.head_dim)};
+  LayerInputs inputs = UniformInputs(shape, entry.at("n"), entry.at("seed"), {.q = 1, .k = 1, .v = 1});
   for (std::vector<float>* const values : {&inputs.q, &inputs.k}) {
     for (std::size_t i = 0; i < values->size(); ++i) {
       const auto x = static_cast<int64_t>(i) % shape.head_dim % (shape.head_dim / 2);

@@ -207,6 +207,7 @@ void AddRunCommand(CLI::App& program, Command& command) {
       ->capture_default_str()
       ->group("Answer");
   app->add_option("--seed", options->sampling.seed, "of the random draws at --temp above 0")
+      ->check(CLI::NonNegativeNumber)
       ->type_name("S")
       ->capture_default_str()
       ->group("Answer");

@@ -107,6 +107,7 @@ void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
       ->capture_default_str()
       ->group(kExperimentGroup);
   app.add_option("--seed", passkey.seed, "of the keys; a case's key depends on nothing but it and the case")
+      ->check(CLI::NonNegativeNumber)
       ->type_name("S")
       ->capture_default_str()
       ->group(kExperimentGroup);

@@ -43,15 +43,15 @@ std::vector<float> Uniform(std::string_view name, uint64_t seed, int64_t n) {
   return values;
 }
 
-LayerInputs UniformInputs(const HeadShape& shape, int64_t n, uint64_t seed) {
+LayerInputs UniformInputs(const HeadShape& shape, int64_t n, uint64_t seed, const InputScales& scales) {
   LayerInputs inputs{.shape = shape,
                      .n = n,
                      .q = Uniform("q", seed, n * shape.n_heads * shape.head_dim),
                      .k = Uniform("k", seed, n * shape.n_kv_heads * shape.head_dim),
                      .v = Uniform("v", seed, n * shape.n_kv_heads * shape.head_dim)};
-  for (float& q : inputs.q) q *= 3;
-  for (float& k : inputs.k) k *= 2;
-  for (float& v : inputs.v) v *= 4;
+  for (float& q : inputs.q) q *= static_cast<float>(scales.q);
+  for (float& k : inputs.k) k *= static_cast<float>(scales.k);
+  for (float& v : inputs.v) v *= static_cast<float>(scales.v);
   return inputs;
 }
 

@@ -13,8 +13,12 @@ namespace longheads {
 // n values in [-1, 1), the same that tools/reference/uniform.py makes.
 std::vector<float> Uniform(std::string_view name, uint64_t seed, int64_t n);
 
-// q, k and v of plain random inputs, at the goldens' usual scales.
-LayerInputs UniformInputs(const HeadShape& shape, int64_t n, uint64_t seed);
+// Factors on the uniform values.
+struct InputScales {
+  double q = 3, k = 2, v = 4;  // the goldens' usual ones
+};
+// q, k and v of plain random inputs.
+LayerInputs UniformInputs(const HeadShape& shape, int64_t n, uint64_t seed, const InputScales& scales = {});
 
 // How far float32 may be from float64: six standard deviations, where roundings are independent of one
 // another.

@@ -42,24 +42,13 @@ std::vector<T> Load(const std::string& name, std::string_view array) {
   return *read->As<T>();
 }
 
-void Scale(std::vector<float>& values, double factor) {
-  for (float& value : values) value *= static_cast<float>(factor);
-}
-
 LayerInputs MakeInputs(const nlohmann::json& entry) {
   const HeadShape shape{
       .n_heads = entry.at("heads"), .n_kv_heads = entry.at("kv_heads"), .head_dim = entry.at("dim")};
   const int64_t n = entry.at("n");
-  const uint64_t seed = entry.at("seed");
-  LayerInputs inputs{.shape = shape,
-                     .n = n,
-                     .q = Uniform("q", seed, n * shape.n_heads * shape.head_dim),
-                     .k = Uniform("k", seed, n * shape.n_kv_heads * shape.head_dim),
-                     .v = Uniform("v", seed, n * shape.n_kv_heads * shape.head_dim)};
   const std::vector<double> scales = entry.at("scales");
-  Scale(inputs.q, scales.at(0));
-  Scale(inputs.k, scales.at(1));
-  Scale(inputs.v, scales.at(2));
+  LayerInputs inputs =
+      UniformInputs(shape, n, entry.at("seed"), {.q = scales.at(0), .k = scales.at(1), .v = scales.at(2)});
 
   const std::string kind = entry.at("inputs");
   const int64_t period = entry.at("period").is_null() ? n : entry.at("period").get<int64_t>();

@@ -1,5 +1,5 @@
-// Whether this is a build under sanitizers: they look at what the code does and not at its numbers, and take many
-// times as long, so some tests go through fewer combinations of what the plain build goes through whole.
+// Whether this is a build under sanitizers: they look at what the code does and not at its numbers, and take
+// many times as long, so some tests go through fewer combinations of what the plain build goes through whole.
 #pragma once
 
 namespace longheads {
