@@ -1,7 +1,6 @@
 #include "attention/esa_fit.h"
 
 #include <Eigen/Eigenvalues>
-#include <Eigen/SVD>
 #include <algorithm>
 #include <cmath>
 
@@ -19,28 +18,17 @@ Eigen::Map<const Matrix> AsMatrix(const std::vector<double>& values, int64_t n) 
   return {values.data(), n, n};
 }
 
-struct Roots {
-  Matrix root;
-  Matrix inverse;  // pseudo-inverse: directions without data have 0
-};
-
-// S^(1/2) and S^(-1/2) of a second moment.
-Roots RootsOf(const Matrix& moment) {
-  // Eigenvalues of what has no data are roundings of 0.
+// values[i]^power; 0 for those that are roundings of 0, of directions without data.
+Eigen::VectorXd Power(const Eigen::VectorXd& values, double power) {
   constexpr double kFloor = 1e-12;
-  const Eigen::SelfAdjointEigenSolver<Matrix> solver(moment);
-  const Eigen::VectorXd values = solver.eigenvalues();
   const double least = kFloor * values.maxCoeff();
-  Eigen::VectorXd root = Eigen::VectorXd::Zero(values.size());
-  Eigen::VectorXd inverse = root;
-  for (Eigen::Index i = 0; i < values.size(); ++i) {
-    if (!(values[i] > least)) continue;
-    root[i] = std::sqrt(values[i]);
-    inverse[i] = 1 / root[i];
-  }
-  const Matrix& columns = solver.eigenvectors();
-  return {columns * root.asDiagonal() * columns.transpose(),
-          columns * inverse.asDiagonal() * columns.transpose()};
+  return values.unaryExpr([=](double value) { return value > least ? std::pow(value, power) : 0; });
+}
+
+// S^power of a second moment S.
+Matrix Power(const Eigen::SelfAdjointEigenSolver<Matrix>& moment, double power) {
+  const Matrix& columns = moment.eigenvectors();
+  return columns * Power(moment.eigenvalues(), power).asDiagonal() * columns.transpose();
 }
 
 std::vector<float> ToFloats(const Matrix& m) {
@@ -66,13 +54,18 @@ void EsaMoments::Add(const float* q_rows, const float* k_rows, int64_t n) {
 EsaFit FitEsa(const EsaMoments& moments, int64_t n_rows) {
   const int64_t n = moments.n_columns;
   LH_CHECK(n_rows > 0 && n_rows <= n);
-  const Roots q = RootsOf(AsMatrix(moments.q, n));
-  const Roots k = RootsOf(AsMatrix(moments.k, n));
-  const Eigen::BDCSVD<Matrix> svd(q.root * k.root, Eigen::ComputeThinU | Eigen::ComputeThinV);
-  const Eigen::VectorXd singular = svd.singularValues();
-  const Eigen::VectorXd half = singular.head(n_rows).cwiseSqrt();
-  const Matrix w_q = half.asDiagonal() * svd.matrixU().leftCols(n_rows).transpose() * q.inverse;
-  const Matrix w_k = half.asDiagonal() * svd.matrixV().leftCols(n_rows).transpose() * k.inverse;
+  using Solver = Eigen::SelfAdjointEigenSolver<Matrix>;
+  const auto sq = AsMatrix(moments.q, n);
+  const Solver q(sq), k(AsMatrix(moments.k, n));
+  // C = Sq^1/2 Sk^1/2 = U diag(s) V^T. The eigenvectors of C^T C are V, its eigenvalues s^2, and
+  // U = C V diag(1/s): so U^T Sq^-1/2 is diag(1/s) V^T Sk^1/2, in the directions that queries have.
+  const Matrix root_k = Power(k, 0.5);
+  const Solver squared(root_k * sq * root_k);
+  const Eigen::VectorXd squares = squared.eigenvalues().reverse();  // descending
+  const Matrix v = squared.eigenvectors().rowwise().reverse().leftCols(n_rows).transpose();
+  const Matrix w_q = Power(squares, -0.25).head(n_rows).asDiagonal() * v * root_k * Power(q, 0);
+  const Matrix w_k = Power(squares, 0.25).head(n_rows).asDiagonal() * v * Power(k, -0.5);
+  const Eigen::VectorXd singular = Power(squares, 0.5);
   return {.projections = {.q = ToFloats(w_q), .k = ToFloats(w_k)},
           .singular = {singular.data(), singular.data() + n}};
 }
