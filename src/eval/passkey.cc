@@ -117,6 +117,9 @@ struct Run {
   PasskeySetup setup;
   CaseLog<PasskeyRecord> log;
 
+  // With the answer; the same for all cases of a length, which is met within 1%.
+  int64_t LongestText(int64_t length) const { return length + length / 100 + setup.max_tokens; }
+
   Status CheckMethods();
   Result<PasskeyRecord> RunCase(Engine& engine, PasskeyReader& reader, const std::string& attention,
                                 const PasskeyCase& c);
@@ -146,8 +149,7 @@ Result<PasskeyRecord> Run::RunCase(Engine& engine, PasskeyReader& reader, const 
   const auto start = std::chrono::steady_clock::now();
   const int64_t key = PasskeyKey(options.seed, c);
   LH_ASSIGN(const PasskeyPrompt prompt, BuildPasskeyPrompt(engine, setup.style, c, key, hooks.cancel));
-  // The same for all cases of a length, which is met within 1%.
-  LH_ASSIGN(const bool changed, engine.ExpectText(c.length + c.length / 100 + setup.max_tokens));
+  LH_ASSIGN(const bool changed, engine.ExpectText(LongestText(c.length)));
   if (changed) reader.Forget();
   const auto on_prefill = [&](int64_t n_tokens) {
     return hooks.on_prefill ? hooks.on_prefill(attention, c, n_tokens) : std::function<void(double)>();
@@ -182,6 +184,8 @@ Status Run::RunMethod(const std::string& attention) {
   }
   if (left.empty()) return {};
   LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
+  // What it says of itself, it says of the longest text.
+  LH_TRY(engine->ExpectText(LongestText(*std::ranges::max_element(options.lengths))));
   if (hooks.on_method) hooks.on_method(*engine, attention);
   if (engine->FollowsTextLength()) {  // what was read for one length is of no use for another
     std::ranges::stable_sort(left, {}, &PasskeyCase::length);

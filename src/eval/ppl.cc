@@ -159,6 +159,8 @@ Status Run::RunMethod(const MeasuredMethod& method) {
   }
   if (left.empty()) return {};
   LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(method.attention));
+  // What it says of itself, it says of the longest text.
+  LH_TRY(engine->ExpectText(options.lengths.back()));
   if (hooks.on_method) hooks.on_method(*engine, method.attention);
   for (const std::vector<PplCase>& reading : left) {
     LH_TRY(RunReading(*engine, method.attention, reading));
