@@ -287,7 +287,6 @@ EsaOptions DefaultEsaOptions(const AttentionModel& model) {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t trained = model.trained_window;
   const int64_t columns = model.shape.n_kv_heads * model.shape.head_dim;
   EsaOptions o = DefaultEsaOptions(model);
   reader.Tokens("n_init", o.n_init, /*least=*/0);
@@ -302,10 +301,10 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   reader.Choice<EsaOptions::Share>(
       "share", {{"sum", EsaOptions::Share::kSum}, {"individual", EsaOptions::Share::kIndividual}}, o.share);
   // chunk may be as large as the window: subtract, the sum could overflow.
-  if (o.n_local >= trained || o.chunk > trained - o.n_local) {
+  if (o.n_local >= model.window || o.chunk > model.window - o.n_local) {
     reader.Fail(fmt::format(
-        "n_local={} and chunk={} do not fit together in the {} tokens the model was trained on: use less",
-        o.n_local, o.chunk, trained));
+        "n_local={} and chunk={} do not fit together in the model's window of {} tokens: use less", o.n_local,
+        o.chunk, model.window));
   }
   if (o.k > kMostK) reader.Fail(fmt::format("k={} is too large: use at most k={}", o.k, kMostK));
   if (o.eps > kMostEps) reader.Fail(fmt::format("eps={} is too large: use at most eps={}", o.eps, kMostEps));
@@ -360,10 +359,10 @@ Method EsaMethod() {
                {"k", "tokens", "2048; for a trained window below 8192 the same share of it", "1 .. 1048576",
                 "tokens between that are chosen for a chunk"},
                {"n_local", "tokens", "4096; for a trained window below 8192 the same share of it",
-                "1 .. the trained window less chunk",
+                "1 .. the model's window less chunk",
                 "tokens before a chunk that are seen at their true distance, and the distance of all others"},
                {"chunk", "tokens", "512; for a trained window below 8192 the same share of it",
-                "1 .. the trained window less n_local",
+                "1 .. the model's window less n_local",
                 "tokens of a prompt that choose together; a generated token chooses for itself"},
                {"dim", "dimensions", "an eighth of a token's keys, but 16 .. 128",
                 "1 .. n_kv_heads * head_dim", "what scores are compressed to; with score=compressed"},

@@ -245,10 +245,10 @@ TEST(EsaMethod, DefaultsFollowTheTrainedWindow) {
 
 TEST(EsaMethod, RefusesWhatCannotApply) {
   const std::vector<std::tuple<std::string, int64_t, std::string>> cases = {
-      {"esa,n_local=8000", 8192, "n_local=8000 and chunk=512 do not fit together in the 8192 tokens"},
+      {"esa,n_local=8000", 8192, "n_local=8000 and chunk=512 do not fit together in the model's window of 8192"},
       {"esa,chunk=1099511627776", 8192, "do not fit"},
       {"esa,n_local=1099511627776", 8192, "do not fit"},
-      {"esa", 1, "do not fit together in the 1 tokens"},
+      {"esa", 1, "do not fit together in the model's window of 1"},
       {"esa,k=0", 8192, "k must be at least 1"},
       {"esa,k=2m", 8192, "use at most k=1048576"},
       {"esa,eps=1001", 8192, "use at most eps=1000"},

@@ -33,11 +33,11 @@ void FullAttention::BuildPlan(const QueryBlock& block, Phase, const AttentionKer
 }
 
 std::string FullAttention::Warning(int64_t n_tokens) const {
-  if (n_tokens <= trained_window_) return "";
+  if (n_tokens <= window_) return "";
   return fmt::format(
       "full attention over {} tokens goes past the model's window of {}: expect nonsense (--attn auto "
       "or longheads reads longer texts)",
-      n_tokens, trained_window_);
+      n_tokens, window_);
 }
 
 std::string FullAttention::Explain() const {

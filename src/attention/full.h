@@ -7,8 +7,7 @@ namespace longheads {
 
 class FullAttention : public Policy {
  public:
-  FullAttention(const HeadShape& shape, int64_t trained_window)
-      : shape_(shape), trained_window_(trained_window) {}
+  FullAttention(const HeadShape& shape, int64_t window) : shape_(shape), window_(window) {}
 
   bool ReadsKeys() const override { return false; }
   int64_t RotationBound(int64_t n) const override { return n; }
@@ -19,7 +18,7 @@ class FullAttention : public Policy {
 
  private:
   HeadShape shape_;
-  int64_t trained_window_;
+  int64_t window_;
 };
 
 // Adds to a plan that tokens [begin, end) of the block, all of one sequence, see every key before them. Keys

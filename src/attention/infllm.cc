@@ -274,8 +274,8 @@ struct InfLlm::Scratch : PolicyScratch {
   std::vector<float*> pages;
 };
 
-InfLlm::InfLlm(const InfLlmOptions& options, const HeadShape& shape, int64_t trained_window)
-    : options_(options), shape_(shape), trained_window_(trained_window) {
+InfLlm::InfLlm(const InfLlmOptions& options, const HeadShape& shape, int64_t window)
+    : options_(options), shape_(shape), window_(window) {
   LH_CHECK(options.n_init >= 0 && options.block >= 1 && options.top_k >= 1);
   LH_CHECK(options.exec_block >= 1 && options.exec_block <= options.n_local);
   LH_CHECK(options.representatives >= 1 && options.representatives <= options.block);
@@ -559,9 +559,9 @@ std::string InfLlm::Explain() const {
   return fmt::format(
       "InfLLM: every token sees the last {} tokens up to itself, and at distance {} the first {} of the text "
       "and {} blocks of {} tokens between, chosen {} for every {} tokens of a prompt and for each generated "
-      "one (the model was trained on {})",
+      "one (the model's window is {})",
       options_.n_local, options_.n_local - 1, options_.n_init, options_.top_k, options_.block,
-      options_.per_head ? "by each head" : "for all heads together", options_.exec_block, trained_window_);
+      options_.per_head ? "by each head" : "for all heads together", options_.exec_block, window_);
 }
 
 // ---- How it is made
@@ -586,10 +586,10 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   reader.Tokens("max_cached_block", o.max_cached_block);
   reader.OnOff("per_head", o.per_head);
   reader.Choice<bool>("compat", {{"none", false}, {"all", true}}, o.double_remainder);
-  if (o.n_local > trained) {
-    reader.Fail(fmt::format(
-        "n_local={} is larger than the {} tokens the model was trained on: use at most n_local={}", o.n_local,
-        trained, trained));
+  if (o.n_local > model.window) {
+    reader.Fail(
+        fmt::format("n_local={} is larger than the model's window of {} tokens: use at most n_local={}",
+                    o.n_local, model.window, model.window));
   }
   if (o.exec_block > o.n_local) {
     reader.Fail(fmt::format(
@@ -608,7 +608,7 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
                     o.max_cached_block, o.top_k, o.top_k));
   }
   LH_TRY(reader.status());
-  return SameInEveryLayer(model, std::make_shared<InfLlm>(o, model.shape, trained));
+  return SameInEveryLayer(model, std::make_shared<InfLlm>(o, model.shape, model.window));
 }
 
 }  // namespace
@@ -625,7 +625,7 @@ Method InfLlmMethod() {
                {"n_init", "tokens", "128, or a 32nd of the trained window if that is smaller", ">= 0",
                 "tokens of the text's beginning that are always seen"},
                {"n_local", "tokens", "4096, or half the trained window if that is smaller",
-                "1 .. the trained window",
+                "1 .. the model's window",
                 "newest tokens that are seen at their true distance, the query's own among them"},
                {"block", "tokens", "128, or a 32nd of the trained window if that is smaller", ">= 1",
                 "length of a block, the unit that is chosen"},

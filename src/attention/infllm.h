@@ -27,13 +27,14 @@ struct InfLlmOptions {
 
 class InfLlm : public Policy {
  public:
-  InfLlm(const InfLlmOptions& options, const HeadShape& shape, int64_t trained_window);
+  InfLlm(const InfLlmOptions& options, const HeadShape& shape, int64_t window);
 
   KeyPlane Plane() const override { return KeyPlane::Unrotated(); }
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
   int64_t StepTokens() const override { return options_.exec_block; }
+  int64_t CallUnit() const override { return options_.exec_block; }
   int64_t PlanTokens(int64_t n) const override;
   void Extend(const StepInput& input, PolicyState& state) const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
@@ -72,7 +73,7 @@ class InfLlm : public Policy {
 
   InfLlmOptions options_;
   HeadShape shape_;
-  int64_t trained_window_;
+  int64_t window_;
 };
 
 Method InfLlmMethod();

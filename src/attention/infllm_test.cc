@@ -373,7 +373,7 @@ TEST(InfLlm, DefaultsFollowTheTrainedWindow) {
 
 TEST(InfLlm, RefusesWhatCannotApply) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"infllm,n_local=65", "n_local=65 is larger than the 64 tokens the model was trained on"},
+      {"infllm,n_local=65", "n_local=65 is larger than the model's window of 64 tokens"},
       {"infllm,n_local=1m", "use at most n_local=64"},
       {"infllm,n_local=0", "n_local must be at least 1"},
       {"infllm,n_init=-1", "'-1' is not a count"},

@@ -25,6 +25,7 @@ class Landmark : public Policy {
   Landmark(const LandmarkOptions& options, const HeadShape& shape);
 
   KeyPlane Plane() const override { return KeyPlane::ChunkLocal(options_.block); }
+  int64_t CallUnit() const override { return 0; }  // windows are cut in each call
   int64_t RotationBound(int64_t n) const override;
   std::optional<InsertedToken> Inserts() const override;
   std::unique_ptr<PolicyState> NewState() const override;

@@ -154,8 +154,8 @@ std::string LmInfinite::Explain() const {
                 options_.top_k_from, options_.top_k, options_.top_k_at);
   return fmt::format(
       "LM-Infinite: every token sees the last {} tokens up to itself, and the first {} of the text at {}{} "
-      "(the model was trained on {})",
-      options_.local, options_.global, at, middle, trained_window_);
+      "(the model's window is {})",
+      options_.local, options_.global, at, middle, window_);
 }
 
 // ---- How it is made
@@ -178,18 +178,18 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   o.top_k_at = std::clamp<int64_t>(trained / 2, 1, o.top_k_at);
   reader.Tokens("top_k_at", o.top_k_at);
 
-  const auto at_most_trained = [&](std::string_view name, int64_t value) {
-    if (value <= trained) return;
-    reader.Fail(fmt::format("{}={} is larger than the {} tokens the model was trained on: use at most {}={}",
-                            name, value, trained, name, trained));
+  const auto within_window = [&](std::string_view name, int64_t value) {
+    if (value <= model.window) return;
+    reader.Fail(fmt::format("{}={} is larger than the model's window of {} tokens: use at most {}={}", name,
+                            value, model.window, name, model.window));
   };
-  at_most_trained("local", o.local);
+  within_window("local", o.local);
   if (o.form == Form::kInfLlm && reader.has("limit")) {
     reader.Fail(
         "limit belongs to form=official: with form=infllm the first tokens are always at distance local - 1");
   }
-  at_most_trained("limit", o.limit);
-  at_most_trained("top_k_at", o.top_k_at);
+  within_window("limit", o.limit);
+  within_window("top_k_at", o.top_k_at);
   if (o.top_k > 0 && o.form == Form::kOfficial && o.limit != o.local) {
     reader.Fail(
         fmt::format("top_k={} needs limit={} as local is: with limit={} the published code gives the keys "
@@ -201,10 +201,10 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
                             o.top_k_from, model.n_layers));
   }
   LH_TRY(reader.status());
-  const auto without = std::make_shared<LmInfinite>(o, /*looks=*/false, model.shape, trained);
+  const auto without = std::make_shared<LmInfinite>(o, /*looks=*/false, model.shape, model.window);
   LayerPolicies layers = SameInEveryLayer(model, without);
   if (o.top_k > 0) {
-    const auto with = std::make_shared<LmInfinite>(o, /*looks=*/true, model.shape, trained);
+    const auto with = std::make_shared<LmInfinite>(o, /*looks=*/true, model.shape, model.window);
     std::fill(layers.begin() + o.top_k_from, layers.end(), with);
   }
   return layers;
@@ -222,9 +222,9 @@ Method LmInfiniteMethod() {
        .options =
            {
                {"global", "tokens", "10", ">= 0", "tokens of the text's beginning that are always seen"},
-               {"local", "tokens", "the trained window", "1 .. the trained window",
+               {"local", "tokens", "the trained window", "1 .. the model's window",
                 "newest tokens that are seen at their true distance, the query's own among them"},
-               {"limit", "tokens", "local", "1 .. the trained window; form=official alone",
+               {"limit", "tokens", "local", "1 .. the model's window; form=official alone",
                 "distance of the first tokens once they are no longer local; above local, the length of "
                 "the text so far where that is less"},
                {"top_k", "tokens", "0", ">= 0; more than 0 needs limit equal to local",
@@ -233,7 +233,7 @@ Method LmInfiniteMethod() {
                {"top_k_from", "layer", "4, or the last layer if there are fewer", "0 .. the number of layers",
                 "the first layer that looks for them, counted from 0"},
                {"top_k_at", "tokens", "2048, or half the trained window if that is smaller",
-                "1 .. the trained window", "the distance at which they are scored and seen"},
+                "1 .. the model's window", "the distance at which they are scored and seen"},
                {"form", "official|infllm", "official", "",
                 "distance of the first tokens: limit, as in the authors' code, or local - 1, as in InfLLM's "
                 "version"},

@@ -27,14 +27,13 @@ struct LmInfiniteOptions {
 class LmInfinite : public Policy {
  public:
   // looks: whether this layer is one of those from top_k_from on.
-  LmInfinite(const LmInfiniteOptions& options, bool looks, const HeadShape& shape, int64_t trained_window)
-      : options_(options),
-        looks_(looks && options.top_k > 0),
-        shape_(shape),
-        trained_window_(trained_window) {}
+  LmInfinite(const LmInfiniteOptions& options, bool looks, const HeadShape& shape, int64_t window)
+      : options_(options), looks_(looks && options.top_k > 0), shape_(shape), window_(window) {}
 
   KeyPlane Plane() const override { return KeyPlane::Unrotated(); }
   bool ReadsKeys() const override { return looks_; }
+  // A call's last token looks for others, and its length is the distance of the first ones.
+  int64_t CallUnit() const override { return looks_ || options_.limit > options_.local ? 0 : 1; }
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
@@ -53,7 +52,7 @@ class LmInfinite : public Policy {
   LmInfiniteOptions options_;
   bool looks_;
   HeadShape shape_;
-  int64_t trained_window_;
+  int64_t window_;
 };
 
 Method LmInfiniteMethod();

@@ -264,7 +264,7 @@ TEST(LmInfinite, RefusesWhatCannotApply) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"lm-infinite,global=-1", "'-1' is not a count"},
       {"lm-infinite,local=0", "local must be at least 1"},
-      {"lm-infinite,local=65", "local=65 is larger than the 64 tokens"},
+      {"lm-infinite,local=65", "local=65 is larger than the model's window of 64 tokens"},
       {"lm-infinite,local=1m", "use at most local=64"},
       {"lm-infinite,limit=65", "use at most limit=64"},
       {"lm-infinite,limit=0", "limit must be at least 1"},

@@ -35,8 +35,8 @@ struct Moba::Scratch : PolicyScratch {
   RowsByBlock rows;
 };
 
-Moba::Moba(const MobaOptions& options, const HeadShape& shape, int64_t trained_window)
-    : options_(options), shape_(shape), trained_window_(trained_window) {
+Moba::Moba(const MobaOptions& options, const HeadShape& shape, int64_t window)
+    : options_(options), shape_(shape), window_(window) {
   LH_CHECK(options.chunk > 0 && options.top_k > 0 && shape.head_dim <= kMaxHeadDim);
 }
 
@@ -131,11 +131,11 @@ AttentionWork Moba::DecodeWork(int64_t n, const HeadShape& shape) const {
 }
 
 std::string Moba::Warning(int64_t n_tokens) const {
-  if (n_tokens <= trained_window_) return "";
+  if (n_tokens <= window_) return "";
   return fmt::format(
-      "MoBA leaves distances as they are: {} tokens go past the {} the model was trained on: expect nonsense "
+      "MoBA leaves distances as they are: {} tokens go past the model's window of {}: expect nonsense "
       "(--attn auto or longheads reads longer texts)",
-      n_tokens, trained_window_);
+      n_tokens, window_);
 }
 
 std::string Moba::Explain() const {
@@ -165,14 +165,14 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   o.top_k = std::clamp<int64_t>(3 * trained / 16 / o.chunk, 3, 12);
   reader.Tokens("top_k", o.top_k);
   reader.Choice<bool>("decode", {{"full", false}, {"gated", true}}, o.gate_decode);
-  if (o.chunk > trained) {
+  if (o.chunk > model.window) {
     reader.Fail(
-        fmt::format("chunk={} is longer than the {} tokens the model was trained on: nothing would be "
+        fmt::format("chunk={} is longer than the model's window of {} tokens: nothing would be "
                     "chosen: use at most chunk={}",
-                    o.chunk, trained, trained));
+                    o.chunk, model.window, model.window));
   }
   LH_TRY(reader.status());
-  return SameInEveryLayer(model, std::make_shared<Moba>(o, model.shape, trained));
+  return SameInEveryLayer(model, std::make_shared<Moba>(o, model.shape, model.window));
 }
 
 }  // namespace
@@ -184,7 +184,7 @@ Method MobaMethod() {
                   "whose mean key matches its query best. For models trained with it.",
        .source = "Lu et al. 2025, \"MoBA: Mixture of Block Attention for Long-Context LLMs\"",
        .options = {{"chunk", "tokens", "a sixteenth of the trained window, at most 4096",
-                    "1 .. the trained window", "tokens in a block, the unit that heads choose"},
+                    "1 .. the model's window", "tokens in a block, the unit that heads choose"},
                    {"top_k", "blocks", "3/16 of the trained window, at least 3 and at most 12", ">= 1",
                     "blocks that a token sees, the current one included"},
                    {"decode", "full|gated", "full", "",

@@ -17,7 +17,7 @@ struct MobaOptions {
 
 class Moba : public Policy {
  public:
-  Moba(const MobaOptions& options, const HeadShape& shape, int64_t trained_window);
+  Moba(const MobaOptions& options, const HeadShape& shape, int64_t window);
 
   int64_t RotationBound(int64_t n) const override { return n; }
   std::unique_ptr<PolicyState> NewState() const override;
@@ -39,7 +39,7 @@ class Moba : public Policy {
 
   MobaOptions options_;
   HeadShape shape_;
-  int64_t trained_window_;
+  int64_t window_;
 };
 
 Method MobaMethod();

@@ -89,6 +89,9 @@ class Policy {
   // A prompt goes through Extend, BuildPlan and Observe in steps of so many tokens, counted from where the
   // call that fed it began: methods that choose once for a block of queries say its size.
   virtual int64_t StepTokens() const { return kNoLimit; }
+  // Where a prompt may be fed in two calls instead of one without a change of any bit: behind multiples of so
+  // many of the text's tokens; 0: nowhere.
+  virtual int64_t CallUnit() const { return 1; }
   // The tokens that one plan may cover where the sequence has n: what bounds a plan's memory. At least 1.
   virtual int64_t PlanTokens(int64_t) const { return kNoLimit; }
 

@@ -29,7 +29,6 @@ std::string Pick(const std::vector<std::string>& words) { return *rc::gen::eleme
 struct Drawn {
   std::string spec;
   int64_t equals_full_until = 0;  // tokens
-  bool depends_on_calls = false;  // of the prefill, by its definition
 };
 
 Drawn DrawLongHeads() {
@@ -74,14 +73,14 @@ Drawn DrawInfLlm() {
   return {fmt::format(
               "infllm,n_init={},n_local={},block={},top_k={},representatives={},exec_block={},per_head={}",
               In(0, 10), local, block, In(1, 4), In(1, block), In(1, local), Pick({"on", "off"})),
-          local, true};
+          local};
 }
 
 Drawn DrawEsa() {
   const int64_t local = In(4, 40);
   return {fmt::format("esa,n_init={},k={},n_local={},chunk={},eps={},score=exact,share={}", In(0, 10),
                       In(1, 30), local, In(1, 20), In(0, 3), Pick({"sum", "individual"})),
-          local, true};
+          local};
 }
 
 Drawn DrawQuest() {
@@ -98,7 +97,7 @@ Drawn DrawMoba() {
 Drawn DrawLandmark() {
   const int64_t block = In(3, 12);
   // A block's last token is its landmark, which is not seen as other tokens are.
-  return {fmt::format("landmark,block={},top_k={},token=1", block, In(0, 3)), block - 1, true};
+  return {fmt::format("landmark,block={},top_k={},token=1", block, In(0, 3)), block - 1};
 }
 
 struct Family {
@@ -176,14 +175,17 @@ TEST_P(EveryMethod, GoesOnFromAForkAsTheOriginalDoes) {
 }
 
 TEST_P(EveryMethod, DoesNotFeelHowAPromptIsCut) {
-  Check([](const Drawn& drawn, const Policy& policy) {
+  Check([](const Drawn&, const Policy& policy) {
     const int64_t n = In(1, kMostTokens);
     const LayerInputs inputs = Text(n);
     OneLayer whole(CaseSetup(policy, n));
     whole.Prefill(inputs, n);
     OneLayer cut(CaseSetup(policy, n));
     while (cut.size() < n) {
-      cut.Prefill(inputs, drawn.depends_on_calls ? n : In(1, n - cut.size()), In(1, n));
+      // Each is a call of its own, and ends where the method says that calls may.
+      const int64_t unit = policy.CallUnit() == 0 ? n : policy.CallUnit();
+      const int64_t left = n - cut.size();
+      cut.Prefill(inputs, std::min(left, unit * In(1, (left + unit - 1) / unit)), In(1, n));
     }
     RC_ASSERT(cut.out() == whole.out());
   });

@@ -45,8 +45,8 @@ struct Quest::Scratch : PolicyScratch {
   std::vector<Page> pages;  // that some head chose
 };
 
-Quest::Quest(const QuestOptions& options, bool dense, const HeadShape& shape, int64_t trained_window)
-    : options_(options), dense_(dense), shape_(shape), trained_window_(trained_window) {
+Quest::Quest(const QuestOptions& options, bool dense, const HeadShape& shape, int64_t window)
+    : options_(options), dense_(dense), shape_(shape), window_(window) {
   LH_CHECK(options.page > 0 && options.budget >= options.page && shape.group() <= 64);
 }
 
@@ -166,12 +166,12 @@ void Quest::PlanChosen(const QueryBlock& block, int64_t t, const AttentionKernel
 }
 
 std::string Quest::Warning(int64_t n_tokens) const {
-  if (n_tokens <= trained_window_) return "";
+  if (n_tokens <= window_) return "";
   return fmt::format(
-      "Quest leaves distances as they are: {} tokens go past the {} the model was trained on: expect "
+      "Quest leaves distances as they are: {} tokens go past the model's window of {}: expect "
       "nonsense "
       "(--attn auto or longheads reads longer texts)",
-      n_tokens, trained_window_);
+      n_tokens, window_);
 }
 
 std::string Quest::Explain() const {
@@ -217,11 +217,11 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   reader.Choice<QuestOptions::Rule>(
       "rule", {{"kernel", QuestOptions::Rule::kKernel}, {"evaluation", QuestOptions::Rule::kEvaluation}},
       o.rule);
-  if (o.page > trained) {
+  if (o.page > model.window) {
     reader.Fail(
-        fmt::format("page={} is longer than the {} tokens the model was trained on: nothing would be "
+        fmt::format("page={} is longer than the model's window of {} tokens: nothing would be "
                     "chosen: use at most page={}",
-                    o.page, trained, trained));
+                    o.page, model.window, model.window));
   }
   if (o.budget < o.page) {
     reader.Fail(fmt::format("budget={} does not hold one page of {}: try budget={}, or a smaller page",
@@ -236,8 +236,8 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
                             model.shape.group()));
   }
   LH_TRY(reader.status());
-  const auto dense = std::make_shared<Quest>(o, /*dense=*/true, model.shape, trained);
-  const auto choosing = std::make_shared<Quest>(o, /*dense=*/false, model.shape, trained);
+  const auto dense = std::make_shared<Quest>(o, /*dense=*/true, model.shape, model.window);
+  const auto choosing = std::make_shared<Quest>(o, /*dense=*/false, model.shape, model.window);
   LayerPolicies layers;
   for (int64_t layer = 0; layer < model.n_layers; ++layer) {
     layers.push_back(layer < o.dense_layers ? dense : choosing);
@@ -254,7 +254,7 @@ Method QuestMethod() {
                   "match each head's query best. Faster decoding inside the trained window.",
        .source = "Tang et al. 2024, \"Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference\"",
        .options =
-           {{"page", "tokens", "16", "1 .. the trained window",
+           {{"page", "tokens", "16", "1 .. the model's window",
              "tokens in a page, the unit that heads choose"},
             {"budget", "tokens",
              "1024, or an eighth of the trained window if that is smaller, in whole pages; at least 3 pages",

@@ -23,7 +23,7 @@ struct QuestOptions {
 class Quest : public Policy {
  public:
   // The policy of a dense layer, or of one that chooses.
-  Quest(const QuestOptions& options, bool dense, const HeadShape& shape, int64_t trained_window);
+  Quest(const QuestOptions& options, bool dense, const HeadShape& shape, int64_t window);
 
   int64_t RotationBound(int64_t n) const override { return n; }
   std::unique_ptr<PolicyState> NewState() const override;
@@ -47,7 +47,7 @@ class Quest : public Policy {
   QuestOptions options_;
   bool dense_;
   HeadShape shape_;
-  int64_t trained_window_;
+  int64_t window_;
 };
 
 Method QuestMethod();

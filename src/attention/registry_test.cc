@@ -155,6 +155,23 @@ TEST(MakeAttention, FrequenciesExtendTheWindowOfThePolicy) {
   EXPECT_TRUE(warns("pi:factor=4+full", 16385));
   EXPECT_FALSE(warns("pi:factor=4+longheads,begin=16384", 100000));
   EXPECT_TRUE(warns("pi:factor=4+longheads,begin=32768", 100000));
+  EXPECT_TRUE(warns("self-extend,group=2", 8192));
+  EXPECT_FALSE(warns("pi:factor=4+self-extend,group=2", 8192));
+  EXPECT_TRUE(warns("moba", 4097));
+  EXPECT_FALSE(warns("pi:factor=4+moba", 16384));
+
+  // Four times the window takes what the window does not, and no more than that.
+  for (const std::string spec :
+       {"streaming-llm,start=4,recent=", "lm-infinite,local=", "lm-infinite,top_k_at=", "infllm,n_local=",
+        "esa,score=exact,chunk=1,n_local=", "self-extend,window=", "rerope,window=", "leaky-rerope,window=",
+        "quest,page=", "moba,chunk="}) {
+    const auto takes = [&](const std::string& frequencies, int64_t value) {
+      return MakeAttention(frequencies + spec + std::to_string(value), Model(4096)).has_value();
+    };
+    EXPECT_FALSE(takes("", 16000)) << spec;
+    EXPECT_TRUE(takes("pi:factor=4+", 16000)) << spec;
+    EXPECT_FALSE(takes("pi:factor=4+", 16385)) << spec;
+  }
 }
 
 TEST(Methods, AreFoundByNameAndExplained) {

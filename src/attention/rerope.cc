@@ -15,8 +15,8 @@ constexpr int64_t kMostLeak = 1024;
 
 }  // namespace
 
-ReRope::ReRope(const ReRopeOptions& options, const HeadShape& shape, int64_t trained_window)
-    : options_(options), shape_(shape), trained_window_(trained_window) {
+ReRope::ReRope(const ReRopeOptions& options, const HeadShape& shape, int64_t window)
+    : options_(options), shape_(shape), window_(window) {
   LH_CHECK(options.window > 0 && options.leak >= 0);
   LH_CHECK(!options.log_n || options.log_n_base >= 2);
 }
@@ -41,19 +41,19 @@ void ReRope::BuildPlan(const QueryBlock& block, Phase, const AttentionKernels&, 
 
 int64_t ReRope::Capacity() const {
   if (options_.leak == 0) return kNoLimit;
-  return options_.window + 1 + options_.leak * (trained_window_ - 1 - options_.window);
+  return options_.window + 1 + options_.leak * (window_ - 1 - options_.window);
 }
 
 std::string ReRope::Warning(int64_t n_tokens) const {
   const int64_t capacity = Capacity();
   if (n_tokens <= capacity) return "";
   // The least k with w + (n - 1 - w)/k <= L - 1, where there is one.
-  const int64_t room = trained_window_ - 1 - options_.window;
+  const int64_t room = window_ - 1 - options_.window;
   const int64_t leak = room == 0 ? 0 : (n_tokens - 1 - options_.window + room - 1) / room;
   return fmt::format(
-      "leaky-rerope with window={} and factor={} reaches {} tokens before distances leave the {} that the "
-      "model was trained on, and {} are too many: use {}",
-      options_.window, options_.leak, capacity, trained_window_, n_tokens,
+      "leaky-rerope with window={} and factor={} reaches {} tokens before distances leave the model's "
+      "window of {}, and {} are too many: use {}",
+      options_.window, options_.leak, capacity, window_, n_tokens,
       leak > 0 && leak <= kMostLeak ? fmt::format("factor={}", leak)
                                     : std::string("--attn rerope, whose distances end at its window"));
 }
@@ -84,21 +84,21 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model, 
   reader.OnOff("log_n", o.log_n);
   o.log_n_base = trained;
   reader.Tokens("log_n_base", o.log_n_base, /*least=*/2);
-  if (o.window >= trained) {
+  if (o.window >= model.window) {
     reader.Fail(
-        fmt::format("window={} is also the distance of what lies beyond it, which must be below the {} "
-                    "tokens the model was trained on: use at most window={}",
-                    o.window, trained, trained - 1));
+        fmt::format("window={} is also the distance of what lies beyond it, which must lie inside the "
+                    "model's window of {} tokens: use at most window={}",
+                    o.window, model.window, model.window - 1));
   }
   if (o.leak > kMostLeak) reader.Fail(fmt::format("factor={} is more than {}", o.leak, kMostLeak));
   LH_TRY(reader.status());
-  return SameInEveryLayer(model, std::make_shared<ReRope>(o, model.shape, trained));
+  return SameInEveryLayer(model, std::make_shared<ReRope>(o, model.shape, model.window));
 }
 
 std::vector<OptionInfo> Options(bool leaky) {
   std::vector<OptionInfo> options = {
       {"window", "tokens", "512, or half of the trained window if that is less",
-       "1 .. the trained window - 1",
+       "1 .. the model's window - 1",
        "w: the nearest tokens, the query's own included, that are at their true distance"},
       {"log_n", "on|off", "on", "",
        "multiply the logits of the token at position i by max(1, ln(i + 1) / ln(log_n_base))"},

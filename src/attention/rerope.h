@@ -20,7 +20,7 @@ struct ReRopeOptions {
 
 class ReRope : public Policy {
  public:
-  ReRope(const ReRopeOptions& options, const HeadShape& shape, int64_t trained_window);
+  ReRope(const ReRopeOptions& options, const HeadShape& shape, int64_t window);
 
   KeyPlane Plane() const override {
     return options_.leak == 0 ? KeyPlane::Unrotated() : KeyPlane{.unit = options_.leak};
@@ -39,7 +39,7 @@ class ReRope : public Policy {
 
   ReRopeOptions options_;
   HeadShape shape_;
-  int64_t trained_window_;
+  int64_t window_;
 };
 
 Method ReRopeMethod();

@@ -14,9 +14,9 @@ namespace {
 constexpr int64_t kMostGroup = 1024;
 
 // The smallest group that the authors' rule allows for a text of n tokens: W + (n - W) / G below two thirds
-// of the trained window, since positions beyond are less well trained. 0 where no group is enough.
-int64_t GroupFor(int64_t n, int64_t window, int64_t trained_window) {
-  const int64_t room = 2 * trained_window - 3 * window;
+// of the model's window, since positions beyond are less well trained. 0 where no group is enough.
+int64_t GroupFor(int64_t n, int64_t window, int64_t model_window) {
+  const int64_t room = 2 * model_window - 3 * window;
   if (room <= 0) return 0;
   const int64_t group = 3 * std::max<int64_t>(n - window, 0) / room + 1;
   return group <= kMostGroup ? group : 0;
@@ -24,13 +24,13 @@ int64_t GroupFor(int64_t n, int64_t window, int64_t trained_window) {
 
 }  // namespace
 
-SelfExtend::SelfExtend(const SelfExtendOptions& options, const HeadShape& shape, int64_t trained_window)
+SelfExtend::SelfExtend(const SelfExtendOptions& options, const HeadShape& shape, int64_t window)
     : options_(options),
       shape_(shape),
-      trained_window_(trained_window),
+      window_(window),
       unit_(options.exact && options.window % options.group != 0 ? options.group : 1) {
   LH_CHECK(options.group > 0 && options.window > 0);
-  LH_CHECK(!options.log_n || trained_window >= 2);
+  LH_CHECK(!options.log_n || options.log_n_base >= 2);
 }
 
 void SelfExtend::BuildPlan(const QueryBlock& block, Phase, const AttentionKernels&, PolicyScratch&,
@@ -48,32 +48,33 @@ void SelfExtend::BuildPlan(const QueryBlock& block, Phase, const AttentionKernel
         {.key_begin = 0, .key_end = kNewestKey, .max_distance = window, .absolute = true},
         [&](int64_t i) { return unit_ * i; }, plan);
   });
-  if (options_.log_n) AddLogNScales(block, trained_window_, plan);
+  if (options_.log_n) AddLogNScales(block, options_.log_n_base, plan);
 }
 
 int64_t SelfExtend::Capacity() const {
   // The first key's distance, floor((n - 1)/G) + W - floor(W/G), is the largest; exact division takes off
   // less than one more. Where W is all of the trained window, groups would begin past it.
-  const int64_t n_groups = trained_window_ - options_.window + options_.window / options_.group;
+  const int64_t n_groups = window_ - options_.window + options_.window / options_.group;
   return std::max(options_.window, options_.group * n_groups);
 }
 
 std::string SelfExtend::Warning(int64_t n_tokens) const {
   const int64_t capacity = Capacity();
   if (n_tokens <= capacity) return "";
-  const int64_t group = GroupFor(n_tokens, options_.window, trained_window_);
+  const int64_t group = GroupFor(n_tokens, options_.window, window_);
   return fmt::format(
-      "self-extend with group={} and window={} reaches {} tokens before distances leave the {} the model was "
-      "trained on, and {} are too many: use {}",
-      options_.group, options_.window, capacity, trained_window_, n_tokens,
+      "self-extend with group={} and window={} reaches {} tokens before distances leave the model's window "
+      "of "
+      "{}, and {} are too many: use {}",
+      options_.group, options_.window, capacity, window_, n_tokens,
       group > 0 ? fmt::format("group={}", group) : "a smaller window and a larger group, or --attn auto");
 }
 
 std::string SelfExtend::Explain() const {
   return fmt::format(
       "Self-Extend: every token sees all before it, the last {} at their true distances, the others in "
-      "groups of {} that share one: good for {} tokens (the model was trained on {})",
-      options_.window, options_.group, Capacity(), trained_window_);
+      "groups of {} that share one: good for {} tokens (the model's window is {})",
+      options_.window, options_.group, Capacity(), window_);
 }
 
 namespace {
@@ -85,12 +86,12 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   reader.Tokens("window", o.window);
   if (const SpecOption* const group = reader.Find("group"); group != nullptr && group->value == "auto") {
     reader.FollowLength();
-    o.group = model.text_tokens <= trained ? 1 : GroupFor(model.text_tokens, o.window, trained);
+    o.group = model.text_tokens <= model.window ? 1 : GroupFor(model.text_tokens, o.window, model.window);
     if (o.group == 0) {
       reader.Fail(
-          fmt::format("no group of up to {} tokens brings a text of {} tokens into two thirds of the {} "
-                      "the model was trained on with window={}: use a smaller window, or --attn auto",
-                      kMostGroup, model.text_tokens, trained, o.window));
+          fmt::format("no group of up to {} tokens brings a text of {} tokens into two thirds of the "
+                      "model's window of {} with window={}: use a smaller window, or --attn auto",
+                      kMostGroup, model.text_tokens, model.window, o.window));
       return tl::unexpected<Error>(reader.status().error());
     }
   } else {
@@ -101,13 +102,14 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   if (o.group > kMostGroup) {
     reader.Fail(fmt::format("group={} is more than {} tokens: the authors use 2 to 64", o.group, kMostGroup));
   }
-  if (o.window > trained) {
+  if (o.window > model.window) {
     reader.Fail(
-        fmt::format("window={} is larger than the {} tokens the model was trained on", o.window, trained));
+        fmt::format("window={} is larger than the model's window of {} tokens", o.window, model.window));
   }
+  o.log_n_base = trained;
   if (o.log_n && trained < 2) reader.Fail("log_n needs a trained window of two tokens or more");
   LH_TRY(reader.status());
-  return SameInEveryLayer(model, std::make_shared<SelfExtend>(o, model.shape, trained));
+  return SameInEveryLayer(model, std::make_shared<SelfExtend>(o, model.shape, model.window));
 }
 
 }  // namespace
@@ -124,7 +126,7 @@ Method SelfExtendMethod() {
                 "G: far tokens that share a position. auto: 1 where prompt and answer fit the trained window "
                 "L, else the smallest with which W + (n - W) / G stays below two thirds of L"},
                {"window", "tokens", "1024, or a quarter of the trained window if that is less",
-                "1 .. the trained window; the authors advise 512 to 1536 of 4096",
+                "1 .. the model's window; the authors advise 512 to 1536 of 4096",
                 "W: the nearest tokens, the query's own included, that are at their true distance"},
                {"log_n", "on|off", "off", "",
                 "multiply the logits of the token at position i by max(1, ln(i + 1) / ln(L)), L the trained "

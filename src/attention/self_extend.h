@@ -12,15 +12,16 @@
 namespace longheads {
 
 struct SelfExtendOptions {
-  int64_t group = 8;      // G
-  int64_t window = 1024;  // W
-  bool log_n = false;     // logits times max(1, ln(i + 1) / ln(L))
-  bool exact = false;     // the published eager code's true division, W - W/G
+  int64_t group = 8;       // G
+  int64_t window = 1024;   // W
+  bool log_n = false;      // logits times max(1, ln(i + 1) / ln(log_n_base))
+  int64_t log_n_base = 0;  // the trained window
+  bool exact = false;      // the published eager code's true division, W - W/G
 };
 
 class SelfExtend : public Policy {
  public:
-  SelfExtend(const SelfExtendOptions& options, const HeadShape& shape, int64_t trained_window);
+  SelfExtend(const SelfExtendOptions& options, const HeadShape& shape, int64_t window);
 
   KeyPlane Plane() const override { return {.factor = unit_, .group = options_.group, .unit = unit_}; }
   bool ReadsKeys() const override { return false; }
@@ -36,7 +37,7 @@ class SelfExtend : public Policy {
 
   SelfExtendOptions options_;
   HeadShape shape_;
-  int64_t trained_window_;
+  int64_t window_;
   int64_t unit_;
 };
 

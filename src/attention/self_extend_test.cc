@@ -216,7 +216,7 @@ TEST(SelfExtend, RefusesWhatCannotApply) {
       {"self-extend,group=1025", "group=1025 is more than 1024"},
       {"self-extend,group=1.5", "'1.5' is not a count"},
       {"self-extend,window=0", "window must be at least 1"},
-      {"self-extend,window=65", "window=65 is larger than the 64 tokens"},
+      {"self-extend,window=65", "window=65 is larger than the model's window of 64 tokens"},
       {"self-extend,log_n=yes", "log_n is 'yes', but must be on or off"},
       {"self-extend,fraction=true", "fraction is 'true', but must be floor or exact"},
       {"self-extend,recent=5", "self-extend has no option 'recent'"},

@@ -65,19 +65,17 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   const int64_t own = o.form == StreamingLlmOptions::Form::kSlots ? 1 : 0;
   o.start = std::min<int64_t>(o.start, trained / 4);
   reader.Tokens("start", o.start, /*least=*/0);
-  const int64_t most_recent = trained - own - o.start;
+  const int64_t most_recent = model.window - own - o.start;
   if (most_recent < 1) {
-    reader.Fail(
-        fmt::format("start={} leaves no room for recent tokens in the {} that the model was trained on",
-                    o.start, trained));
+    reader.Fail(fmt::format("start={} leaves no room for recent tokens in the {} of the model's window",
+                            o.start, model.window));
   }
-  o.recent = std::min(o.recent, most_recent);
+  o.recent = std::min({o.recent, most_recent, std::max<int64_t>(1, trained - own - o.start)});
   reader.Tokens("recent", o.recent);
   if (o.recent > most_recent) {
-    reader.Fail(
-        fmt::format("start={} and recent={} need {} positions, but the model was trained on {}: use at "
-                    "most recent={}",
-                    o.start, o.recent, o.start + o.recent + own, trained, most_recent));
+    reader.Fail(fmt::format(
+        "start={} and recent={} need {} positions, but the model's window is {}: use at most recent={}",
+        o.start, o.recent, o.start + o.recent + own, model.window, most_recent));
   }
   LH_TRY(reader.status());
   return SameInEveryLayer(model, std::make_shared<StreamingLlm>(o, model.shape));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <numeric>
 #include <system_error>
 
 #include "base/bytes.h"
@@ -182,6 +183,16 @@ bool Engine::FollowsTextLength() const {
   return !attention_spec_.empty() &&
          std::ranges::any_of(transformer_->attention(),
                              [](const LayerAttention& layer) { return layer.follows_length; });
+}
+
+int64_t Engine::CallUnit() const {
+  int64_t unit = 1;
+  for (const LayerAttention& layer : transformer_->attention()) {
+    // Frequencies that follow the text are those of the call.
+    unit = layer.following.at ? 0 : std::lcm(unit, layer.policy->CallUnit());
+    if (unit == 0) break;
+  }
+  return unit;
 }
 
 Session Engine::NewSession() const { return Session(transformer_->NewSequence()); }

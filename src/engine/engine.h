@@ -125,6 +125,9 @@ class Engine {
   Result<bool> ExpectText(int64_t n_tokens);
   // Whether the method is one of those.
   bool FollowsTextLength() const;
+  // A prompt may be fed to Prefill in two calls instead of one, without a change of any bit, behind multiples
+  // of so many tokens; 0: nowhere.
+  int64_t CallUnit() const;
 
   Session NewSession() const;
   Session Fork(const Session& session) const;

@@ -206,7 +206,10 @@ Result<PasskeyReader::Prompted> PasskeyReader::Read(const PasskeyPrompt& prompt,
   const std::span<const TokenId> tokens(prompt.tokens);
   const int64_t n = static_cast<int64_t>(tokens.size());
   // At least the last token is read anew: the answer begins from its hidden state.
-  int64_t common = share_ ? std::min(CommonPrefix(tokens, common_.tokens()), n - 1) : 0;
+  const int64_t unit = share_ ? engine_.CallUnit() : 0;
+  int64_t common = unit == 0 ? 0 : std::min(CommonPrefix(tokens, common_.tokens()), n - 1);
+  // To go back may feed tokens again, one by one: that is for methods that do not feel it.
+  if (unit > 1 && common < common_.size()) common = 0;
   const int64_t shared = common;
   const int64_t n_read = n - shared;
   const std::function<void(double)> progress = start ? start(n_read) : std::function<void(double)>();
@@ -225,13 +228,13 @@ Result<PasskeyReader::Prompted> PasskeyReader::Read(const PasskeyPrompt& prompt,
     return tokens.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
   };
 
-  const int64_t wanted = std::min(prompt.n_common, n - 1);
-  if (share_ && common == common_.size() && wanted > common) {
+  const int64_t wanted = unit == 0 ? 0 : std::min(prompt.n_common, n - 1) / unit * unit;
+  if (wanted > 0 && common == common_.size() && wanted > common) {
     LH_TRY(engine_.Prefill(common_, part(common, wanted), Outputs::kNone, control(common, wanted)));
     common = wanted;
   }
   Prompted prompted{
-      .session = share_ ? engine_.Fork(common_) : engine_.NewSession(), .hidden = {}, .shared = shared};
+      .session = common > 0 ? engine_.Fork(common_) : engine_.NewSession(), .hidden = {}, .shared = shared};
   if (prompted.session.size() > common) LH_TRY(engine_.Truncate(prompted.session, common));
   LH_ASSIGN(prompted.hidden,
             engine_.Prefill(prompted.session, part(common, n), Outputs::kLast, control(common, n)));

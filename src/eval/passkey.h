@@ -20,7 +20,8 @@ namespace longheads {
 // it hands out.
 class PasskeyReader {
  public:
-  // Without `share`, each prompt is read from its beginning.
+  // Without `share`, each prompt is read from its beginning. With it no bit is another: what is kept ends
+  // where the method allows a call to (Engine::CallUnit).
   PasskeyReader(Engine& engine, bool share) : engine_(engine), share_(share), common_(engine.NewSession()) {}
 
   struct Prompted {

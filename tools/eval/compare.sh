@@ -1,0 +1,34 @@
+#!/bin/sh
+# Compares all methods on the default model: sh tools/eval/compare.sh [DIR]     docs/results/methods where DIR is missing
+#
+# Pass keys (5 depths at each length; 4 at 32k for methods whose prefill is dense) and perplexity (2 samples of Jane
+# Austen's novels, the last 256 tokens of each length), into DIR/passkey.* and DIR/ppl.*, and the plots. Some hours of 2
+# cores; it goes on where it was stopped, the shorter lengths first. Build the program before (make build).
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+program=$here/../../build/longheads
+out=${1:-$here/../../docs/results/methods}
+mkdir -p "$out"
+text=${XDG_CACHE_HOME:-$HOME/.cache}/longheads/austen.txt
+[ -s "$text" ] || sh "$here/text.sh" austen "$text"
+# ESA scores by a compression that is fitted to the model once.
+"$program" fit-esa >"$out/esa-fit.txt"
+
+# What a token costs does not grow with the text, but for the choice among its chunks, blocks or tokens.
+constant='longheads;longheads,begin=window;streaming-llm;lm-infinite;lm-infinite,top_k=5;infllm;moba'
+# Every token of a prompt meets all before it.
+dense='full;pi+full;ntk+full;dynamic-ntk+full;yarn+full;self-extend,group=auto;rerope;leaky-rerope;quest'
+# A chunk of queries scores every token before it, in a few dimensions.
+scoring='esa'
+
+passkey() { "$program" eval passkey --compute f32 --out "$out" "$@"; }
+ppl() { "$program" eval ppl --compute f32 --text "$text" --samples 2 --score 256 --out "$out" "$@"; }
+
+passkey --attn "$dense;$scoring;$constant" --lengths 4k,8k,16k --depths 5
+ppl --attn "$dense;$scoring;$constant" --lengths 4k,16k
+passkey --attn "$scoring;$constant" --lengths 32k --depths 5
+passkey --attn "$dense" --lengths 32k --depths 4
+ppl --attn "$dense;$scoring;$constant" --lengths 4k,16k,32k
+passkey --attn "$constant" --lengths 64k --depths 5
+python3 -B "$here/plot.py" "$out" --out "$out"
