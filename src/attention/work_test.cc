@@ -1,5 +1,5 @@
-// What `longheads info` says decoding costs is what it costs: kernels that count stand in for the fastest
-// ones.
+// What `longheads info` says of a method's work and memory is what they are: kernels that count stand in for the
+// fastest ones.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -85,6 +85,7 @@ TEST_P(DecodeWorkTest, IsWhatTheKernelsDo) {
     SCOPED_TRACE(fmt::format("after {} tokens", n_prompt));
     near(expected.attended, counts.attended);
     near(expected.chosen_by, counts.products);
+    near(static_cast<double>(policy->StateBytes(inputs.n)), static_cast<int64_t>(layer.state().Bytes()));
   }
 }
 
