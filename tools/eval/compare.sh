@@ -2,7 +2,7 @@
 # Compares all methods on the default model: sh tools/eval/compare.sh [DIR]     docs/results/methods where DIR is missing
 #
 # Pass keys (5 depths at each length; 4 at 32k for methods whose prefill is dense) and perplexity (2 samples of Jane
-# Austen's novels, the last 256 tokens of each length), into DIR/passkey.* and DIR/ppl.*, and the plots. Some hours of 2
+# Austen's novels, the last 256 tokens of each length), into DIR/passkey.* and DIR/ppl.*, with plots and DIR/tables.md. Some hours of 2
 # cores; it goes on where it was stopped, the shorter lengths first. Build the program before (make build).
 set -eu
 
@@ -31,4 +31,4 @@ passkey --attn "$scoring;$constant" --lengths 32k --depths 5
 passkey --attn "$dense" --lengths 32k --depths 4
 ppl --attn "$dense;$scoring;$constant" --lengths 4k,16k,32k
 passkey --attn "$constant" --lengths 64k --depths 5
-python3 -B "$here/plot.py" "$out" --out "$out"
+python3 -B "$here/plot.py" "$out" --out "$out" >"$out/tables.md"

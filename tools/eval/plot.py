@@ -1,6 +1,7 @@
 """Draws what `longheads eval` found: accuracy against length from passkey.csv, perplexity from ppl.csv.
 
-Usage: plot.py DIR [DIR ...] --out FOLDER     writes FOLDER/passkey.svg and FOLDER/ppl.svg, as far as there is data
+Usage: plot.py DIR [DIR ...] --out FOLDER     writes FOLDER/passkey.svg and FOLDER/ppl.svg, as far as there is data,
+                                              and prints the same as tables in Markdown
 
 One line for each method, in one colour on both plots, named at its end; bars are 95% intervals. Where the files hold
 several models, texts or settings, the name says which. Rows that differ in nothing drawn are added up. Perplexities
@@ -40,6 +41,11 @@ class Accuracy:
         half = Z / (1 + Z * Z / n) * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
         return [100 * value for value in (share, middle - half, middle + half)]
 
+    def cell(self, rows):
+        _, low, high = self.point(rows)
+        correct, n = (sum(int(row[key]) for row in rows) for key in ("correct", "cases"))
+        return f"{correct}/{n} ({max(low, 0):.0f}-{min(high, 100):.0f}%)"
+
     def ticks(self, points):
         return [0, 20, 40, 60, 80, 100]
 
@@ -54,6 +60,10 @@ class Perplexity:
         mean = sum(n * float(row["mean_nll"]) for n, row in zip(tokens, rows)) / sum(tokens)
         error = math.hypot(*(n * float(row["standard_error"]) for n, row in zip(tokens, rows))) / sum(tokens)
         return [math.exp(value) for value in (mean, mean - Z * error, mean + Z * error)]
+
+    def cell(self, rows):
+        value, low, high = self.point(rows)
+        return f"{value:.1f} ({low:.1f}-{high:.1f})" if value < 1000 else f"{value:.0f}"
 
     def ticks(self, points):
         """Round numbers from just below the lowest to just above the highest, or to four times the lowest."""
@@ -76,16 +86,31 @@ def read(directories, name):
     return rows
 
 
-def series_of(rows, plot):
-    """{name: [(length, value, low, high)]}, in the rows' order."""
+def group(rows):
+    """{name: {length: rows}}, in the rows' order."""
     varying = [key for key in SETTINGS if len({row.get(key) for row in rows}) > 1]
     groups = {}
     for row in rows:
         name = ", ".join([row["attn"]] + [row[key] for key in varying if row.get(key)])
         groups.setdefault(name, {}).setdefault(int(row["length"]), []).append(row)
+    return groups
+
+
+def series_of(rows, plot):
+    """{name: [(length, value, low, high)]}, in the rows' order."""
     return {
-        name: [(n, *plot.point(lengths[n])) for n in sorted(lengths)] for name, lengths in groups.items()
+        name: [(n, *plot.point(lengths[n])) for n in sorted(lengths)] for name, lengths in group(rows).items()
     }
+
+
+def table_of(rows, plot):
+    """Lines of Markdown; a dash where nothing was measured."""
+    groups = group(rows)
+    lengths = sorted({n for lengths in groups.values() for n in lengths})
+    lines = [["method", *map(length_name, lengths)], ["---"] * (1 + len(lengths))]
+    for name, found in groups.items():
+        lines.append([f"`{name}`"] + [plot.cell(found[n]) if n in found else "-" for n in lengths])
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def colour(i, n):
@@ -169,15 +194,16 @@ def main():
     parser.add_argument("directories", nargs="+", metavar="DIR", help="what --out of 'longheads eval' named")
     parser.add_argument("--out", required=True, metavar="FOLDER", type=pathlib.Path)
     arguments = parser.parse_args()
-    found = [(plot, series_of(read(arguments.directories, plot.file), plot)) for plot in (Accuracy(), Perplexity())]
-    names = sorted({name for _, series in found for name in series})
+    found = [(plot, read(arguments.directories, plot.file)) for plot in (Accuracy(), Perplexity())]
+    found = [(plot, rows, series_of(rows, plot)) for plot, rows in found if rows]
+    names = sorted({name for _, _, series in found for name in series})
     if not names:
         sys.exit("plot.py: no passkey.csv and no ppl.csv with results in " + ", ".join(arguments.directories))
     colours = {name: colour(i, len(names)) for i, name in enumerate(names)}
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for plot, series in found:
-        if series:
-            (arguments.out / f"{plot.file}.svg").write_text(draw(plot, series, colours), encoding="utf-8")
+    for plot, rows, series in found:
+        (arguments.out / f"{plot.file}.svg").write_text(draw(plot, series, colours), encoding="utf-8")
+        print(f"{plot.title} (95% interval)\n\n{table_of(rows, plot)}")
 
 
 if __name__ == "__main__":
