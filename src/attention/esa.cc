@@ -88,7 +88,7 @@ Esa::Esa(const EsaOptions& options, const HeadShape& shape, std::shared_ptr<cons
   LH_CHECK(options.dim <= projections_->n_rows && projections_->n_columns == columns());
 }
 
-int64_t Esa::RotationBound(int64_t n) const { return std::max(n, options_.n_local + 1); }
+int64_t Esa::RotationBound(int64_t n) const { return n; }  // far ones are seen once n > n_local
 
 std::unique_ptr<PolicyState> Esa::NewState() const {
   return std::make_unique<State>(options_.k, compressed() ? options_.dim : 0);
@@ -276,10 +276,13 @@ constexpr int64_t kMostK = 1 << 20;  // every layer's state holds as many number
 EsaOptions DefaultEsaOptions(const AttentionModel& model) {
   const int64_t columns = model.shape.n_kv_heads * model.shape.head_dim;
   EsaOptions o;
-  o.n_init = OfEsaWindow(o.n_init, model.trained_window);
-  o.k = std::max<int64_t>(1, OfEsaWindow(o.k, model.trained_window));
-  o.n_local = DefaultEsaDistance(model.trained_window);
-  o.chunk = std::max<int64_t>(1, OfEsaWindow(o.chunk, model.trained_window));
+  // Frequencies may make the window smaller; it is 0 where they are not known yet.
+  const int64_t usual =
+      model.window > 0 ? std::min(model.trained_window, model.window) : model.trained_window;
+  o.n_init = OfEsaWindow(o.n_init, usual);
+  o.k = std::max<int64_t>(1, OfEsaWindow(o.k, usual));
+  o.n_local = DefaultEsaDistance(usual);
+  o.chunk = std::max<int64_t>(1, OfEsaWindow(o.chunk, usual));
   o.dim = std::min(columns, std::clamp<int64_t>(columns / 8, 16, 128));
   return o;
 }

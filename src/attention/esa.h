@@ -42,7 +42,6 @@ class Esa : public Policy {
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
   int64_t StepTokens() const override { return options_.chunk; }
-  int64_t CallUnit() const override { return options_.chunk; }
   void Extend(const StepInput& input, PolicyState& state) const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;

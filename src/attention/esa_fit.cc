@@ -3,6 +3,7 @@
 #include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "attention/esa.h"
 #include "attention/esa_vectors.h"
@@ -20,8 +21,8 @@ Eigen::Map<const Matrix> AsMatrix(const std::vector<double>& values, int64_t n) 
 
 // values[i]^power; 0 for those that are roundings of 0, of directions without data.
 Eigen::VectorXd Power(const Eigen::VectorXd& values, double power) {
-  constexpr double kFloor = 1e-12;
-  const double least = kFloor * values.maxCoeff();
+  const double roundings = std::numeric_limits<double>::epsilon() * static_cast<double>(values.size());
+  const double least = roundings * values.maxCoeff();
   return values.unaryExpr([=](double value) { return value > least ? std::pow(value, power) : 0; });
 }
 

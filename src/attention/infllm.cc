@@ -282,7 +282,7 @@ InfLlm::InfLlm(const InfLlmOptions& options, const HeadShape& shape, int64_t win
   LH_CHECK(options.max_cached_block >= options.top_k);
 }
 
-int64_t InfLlm::RotationBound(int64_t n) const { return std::max(n, options_.n_local); }
+int64_t InfLlm::RotationBound(int64_t n) const { return n; }  // far ones are seen once n > n_local
 
 std::unique_ptr<PolicyState> InfLlm::NewState() const { return std::make_unique<State>(*this); }
 
@@ -569,13 +569,13 @@ std::string InfLlm::Explain() const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t trained = model.trained_window;
+  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
   InfLlmOptions o;
-  o.n_init = std::clamp<int64_t>(trained / 32, 1, o.n_init);
+  o.n_init = std::clamp<int64_t>(usual / 32, 1, o.n_init);
   reader.Tokens("n_init", o.n_init, /*least=*/0);
-  o.n_local = std::clamp<int64_t>(trained / 2, 1, o.n_local);
+  o.n_local = std::clamp<int64_t>(usual / 2, 1, o.n_local);
   reader.Tokens("n_local", o.n_local);
-  o.block = std::clamp<int64_t>(trained / 32, 1, o.block);
+  o.block = std::clamp<int64_t>(usual / 32, 1, o.block);
   reader.Tokens("block", o.block);
   reader.Tokens("top_k", o.top_k);
   o.representatives = std::min(o.representatives, o.block);

@@ -34,7 +34,6 @@ class InfLlm : public Policy {
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
   int64_t StepTokens() const override { return options_.exec_block; }
-  int64_t CallUnit() const override { return options_.exec_block; }
   int64_t PlanTokens(int64_t n) const override;
   void Extend(const StepInput& input, PolicyState& state) const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,

@@ -270,7 +270,7 @@ Method LandmarkMethod() {
              "blocks before its window that a token sees"},
             {"token", "id", "the vocabulary's `<landmark>`", "0 .. the vocabulary's last",
              "the landmark, which is put after every block - 1 tokens of a text"},
-            {"train_context", "tokens", "the trained window", "2 blocks .. the trained window",
+            {"train_context", "tokens", "the trained window", "2 blocks .. the model's window",
              "length of the texts that the model saw landmarks in: a window and the blocks looked up before "
              "it stay within"}}},
       Create};

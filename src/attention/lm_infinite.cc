@@ -164,18 +164,19 @@ namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
   using Form = LmInfiniteOptions::Form;
-  const int64_t trained = model.trained_window;
+  // Frequencies may also make the window smaller.
+  const int64_t usual = std::min(model.trained_window, model.window);
   LmInfiniteOptions o;
   reader.Choice<Form>("form", {{"official", Form::kOfficial}, {"infllm", Form::kInfLlm}}, o.form);
   reader.Tokens("global", o.global, /*least=*/0);
-  o.local = trained;
+  o.local = usual;
   reader.Tokens("local", o.local);
   o.limit = o.local;
   reader.Tokens("limit", o.limit);
   reader.Tokens("top_k", o.top_k, /*least=*/0);
   o.top_k_from = std::min<int64_t>(o.top_k_from, model.n_layers - 1);
   reader.Tokens("top_k_from", o.top_k_from, /*least=*/0);
-  o.top_k_at = std::clamp<int64_t>(trained / 2, 1, o.top_k_at);
+  o.top_k_at = std::clamp<int64_t>(usual / 2, 1, o.top_k_at);
   reader.Tokens("top_k_at", o.top_k_at);
 
   const auto within_window = [&](std::string_view name, int64_t value) {

@@ -118,8 +118,8 @@ struct LongHeads::Scratch : PolicyScratch {
 };
 
 LongHeads::LongHeads(const LongHeadsOptions& options, const HeadShape& shape, PairLayout layout,
-                     int64_t trained_window)
-    : options_(options), shape_(shape), layout_(layout), trained_window_(trained_window) {
+                     int64_t window)
+    : options_(options), shape_(shape), layout_(layout), window_(window) {
   LH_CHECK(options.chunk > 0 && options.window % options.chunk == 0 && options.window / options.chunk >= 3);
   LH_CHECK(options.begin >= options.window && options.begin % options.chunk == 0);
 }
@@ -592,11 +592,11 @@ AttentionWork LongHeads::DecodeWork(int64_t n, const HeadShape& shape) const {
 // ---- What the user is told
 
 std::string LongHeads::Warning(int64_t n_tokens) const {
-  if (std::min(n_tokens, options_.begin) <= trained_window_) return "";
+  if (std::min(n_tokens, options_.begin) <= window_) return "";
   return fmt::format(
       "full attention up to begin={} goes past the model's window of {} tokens: expect nonsense from "
       "there on (a smaller begin selects earlier)",
-      options_.begin, trained_window_);
+      options_.begin, window_);
 }
 
 std::string LongHeads::Explain() const {
@@ -604,7 +604,7 @@ std::string LongHeads::Explain() const {
       "LongHeads: full attention up to token {}, then each head selects {} chunks of {} tokens (attention "
       "window {}; "
       "the model's is {})",
-      options_.begin, n_slots(), options_.chunk, options_.window, trained_window_);
+      options_.begin, n_slots(), options_.chunk, options_.window, window_);
 }
 
 uint64_t LongHeads::StateBytes(int64_t n) const {
@@ -672,21 +672,20 @@ void CheckLengths(OptionReader& reader, const LongHeadsOptions& o, int64_t model
 }
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t trained = model.trained_window;
+  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
   LongHeadsOptions o;
-  o.chunk = DefaultChunk(trained);
+  o.chunk = DefaultChunk(usual);
   reader.Tokens("chunk", o.chunk);
-  if (o.chunk > trained / 3) {
-    reader.Fail(trained < 3 ? fmt::format("the model's trained window of {} tokens is too short for chunks: "
-                                          "use --attn full",
-                                          trained)
-                            : fmt::format("chunk={} is too long: the first, the previous and the current "
-                                          "chunk must fit in the {} tokens the model was trained on: use at "
-                                          "most chunk={}",
-                                          o.chunk, trained, trained / 3));
+  if (o.chunk > model.window / 3) {
+    reader.Fail(model.window < 3
+                    ? fmt::format("the model's window of {} tokens is too short for chunks: use --attn full",
+                                  model.window)
+                    : fmt::format("chunk={} is too long: the first, the previous and the current chunk must "
+                                  "fit in the model's window of {} tokens: use at most chunk={}",
+                                  o.chunk, model.window, model.window / 3));
     return tl::unexpected<Error>(reader.status().error());
   }
-  o.window = std::max<int64_t>(3, std::min<int64_t>(4096, trained / 2) / o.chunk) * o.chunk;
+  o.window = std::max<int64_t>(3, std::min<int64_t>(4096, usual / 2) / o.chunk) * o.chunk;
   reader.Tokens("window", o.window);
   o.begin = model.window / o.chunk * o.chunk;
   if (const SpecOption* const begin = reader.Find("begin"); begin != nullptr && begin->value == "window") {
@@ -730,7 +729,7 @@ std::vector<OptionInfo> Options() {
   return {
       {"chunk", "tokens",
        "256; for a trained window below 1536 the largest power of two of which half the window holds three",
-       "1 .. a third of the trained window", "length l of a chunk, the unit that heads choose"},
+       "1 .. a third of the model's window", "length l of a chunk, the unit that heads choose"},
       {"window", "tokens",
        "4096, or half the trained window, in whole chunks, if that is smaller; at least three chunks",
        "a multiple of chunk, 3 chunks .. the model's window",

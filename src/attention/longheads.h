@@ -44,8 +44,7 @@ struct LongHeadsOptions {
 class LongHeads : public Policy {
  public:
   // window / chunk >= 3; the registry has checked the options.
-  LongHeads(const LongHeadsOptions& options, const HeadShape& shape, PairLayout layout,
-            int64_t trained_window);
+  LongHeads(const LongHeadsOptions& options, const HeadShape& shape, PairLayout layout, int64_t window);
 
   KeyPlane Plane() const override { return KeyPlane::ChunkLocal(options_.chunk); }
   int64_t RotationBound(int64_t n) const override;
@@ -112,7 +111,7 @@ class LongHeads : public Policy {
   LongHeadsOptions options_;
   HeadShape shape_;
   PairLayout layout_;
-  int64_t trained_window_;
+  int64_t window_;
 };
 
 Method LongHeadsMethod();

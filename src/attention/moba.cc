@@ -157,12 +157,12 @@ uint64_t Moba::StateBytes(int64_t n) const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t trained = model.trained_window;
+  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
   // The paper's pairs lie on this line: 512 and 3 at 8k, 2048 and 3 at 32k, 4096 and 12 at 1M.
   MobaOptions o;
-  o.chunk = std::clamp<int64_t>(trained / 16, 1, 4096);
+  o.chunk = std::clamp<int64_t>(usual / 16, 1, 4096);
   reader.Tokens("chunk", o.chunk);
-  o.top_k = std::clamp<int64_t>(3 * trained / 16 / o.chunk, 3, 12);
+  o.top_k = std::clamp<int64_t>(3 * usual / 16 / o.chunk, 3, 12);
   reader.Tokens("top_k", o.top_k);
   reader.Choice<bool>("decode", {{"full", false}, {"gated", true}}, o.gate_decode);
   if (o.chunk > model.window) {

@@ -91,7 +91,7 @@ class Policy {
   virtual int64_t StepTokens() const { return kNoLimit; }
   // Where a prompt may be fed in two calls instead of one without a change of any bit: behind multiples of so
   // many of the text's tokens; 0: nowhere.
-  virtual int64_t CallUnit() const { return 1; }
+  virtual int64_t CallUnit() const { return StepTokens() == kNoLimit ? 1 : StepTokens(); }
   // The tokens that one plan may cover where the sequence has n: what bounds a plan's memory. At least 1.
   virtual int64_t PlanTokens(int64_t) const { return kNoLimit; }
 

@@ -207,10 +207,10 @@ uint64_t Quest::StateBytes(int64_t n) const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t trained = model.trained_window;
+  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
   QuestOptions o;
   reader.Tokens("page", o.page);
-  o.budget = std::max(std::min<int64_t>(1024, trained / 8) / o.page, int64_t{3}) * o.page;
+  o.budget = std::max(std::min<int64_t>(1024, usual / 8) / o.page, int64_t{3}) * o.page;
   reader.Tokens("budget", o.budget);
   o.dense_layers = std::min<int64_t>(2, model.n_layers);
   reader.Tokens("dense_layers", o.dense_layers, 0);

@@ -107,7 +107,7 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
       {"auto", 0, "use --attn full"},
       {"longheads,chunk=256", 512, "use at most chunk=170"},
       {"pi:factor=4+longheads,window=20k", 4096, "window=20480 is larger than the 16384 tokens"},
-      {"pi:factor=4+longheads,chunk=2048", 4096, "use at most chunk=1365"},
+      {"pi:factor=4+longheads,chunk=8192", 4096, "use at most chunk=5461"},
       {"dynamic-ntk:mode=exact+longheads", 4096, "use dynamic-ntk:mode=freeze"},
       {"dynamic-ntk:mode=frozen", 4096, "mode is 'frozen', but must be freeze or exact or stale"},
   };
@@ -127,7 +127,7 @@ TEST(MakeAttention, TakesABeginAsFarAsOneLikes) {
   EXPECT_NE(policy.Warning(10'000), "");
 }
 
-// What extends the window moves where selection begins and how far full attention may go; the paper's chunk
+// What changes the window moves where selection begins and how far full attention may go; the paper's chunk
 // and window stay ("w/ PI init" and the like).
 TEST(MakeAttention, FrequenciesExtendTheWindowOfThePolicy) {
   const auto expect = [](const std::string& spec, int64_t begin, int64_t window, int64_t reach) {
@@ -171,6 +171,16 @@ TEST(MakeAttention, FrequenciesExtendTheWindowOfThePolicy) {
     EXPECT_FALSE(takes("", 16000)) << spec;
     EXPECT_TRUE(takes("pi:factor=4+", 16000)) << spec;
     EXPECT_FALSE(takes("pi:factor=4+", 16385)) << spec;
+  }
+  EXPECT_FALSE(MakeAttention("longheads,chunk=2048,window=6144", Model(4096)));
+  EXPECT_TRUE(MakeAttention("pi:factor=4+longheads,chunk=2048,window=6144", Model(4096)));
+
+  // Half the window: defaults shrink with it.
+  for (const std::string method :
+       {"longheads", "streaming-llm", "lm-infinite", "lm-infinite,top_k=5", "infllm", "esa,score=exact",
+        "self-extend", "rerope", "leaky-rerope", "quest", "moba"}) {
+    const auto layers = MakeAttention("yarn:orig_ctx=256:factor=1.5+" + method, Model(4096));
+    EXPECT_TRUE(layers) << layers.error().message;
   }
 }
 

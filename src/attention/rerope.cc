@@ -73,16 +73,15 @@ std::string ReRope::Explain() const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model, ReRopeOptions o) {
-  const int64_t trained = model.trained_window;
-  if (trained < 2) {
-    reader.Fail(
-        fmt::format("the model's trained window of {} tokens is too short: use --attn full", trained));
+  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
+  if (usual < 2) {
+    reader.Fail(fmt::format("the model's trained window of {} tokens is too short: use --attn full", usual));
   }
-  o.window = std::max<int64_t>(1, std::min(o.window, trained / 2));
+  o.window = std::max<int64_t>(1, std::min(o.window, usual / 2));
   reader.Tokens("window", o.window);
   if (o.leak != 0) reader.Tokens("factor", o.leak);
   reader.OnOff("log_n", o.log_n);
-  o.log_n_base = trained;
+  o.log_n_base = model.trained_window;
   reader.Tokens("log_n_base", o.log_n_base, /*least=*/2);
   if (o.window >= model.window) {
     reader.Fail(

@@ -34,7 +34,7 @@ class ReRope : public Policy {
   std::string Explain() const override;
 
  private:
-  // The longest text whose distances all stay below the trained window.
+  // The longest text whose distances all stay inside the model's window.
   int64_t Capacity() const;
 
   ReRopeOptions options_;

@@ -53,7 +53,7 @@ void SelfExtend::BuildPlan(const QueryBlock& block, Phase, const AttentionKernel
 
 int64_t SelfExtend::Capacity() const {
   // The first key's distance, floor((n - 1)/G) + W - floor(W/G), is the largest; exact division takes off
-  // less than one more. Where W is all of the trained window, groups would begin past it.
+  // less than one more. Where W is all of the window, groups would begin past it.
   const int64_t n_groups = window_ - options_.window + options_.window / options_.group;
   return std::max(options_.window, options_.group * n_groups);
 }
@@ -80,9 +80,9 @@ std::string SelfExtend::Explain() const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t trained = model.trained_window;
+  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
   SelfExtendOptions o;
-  o.window = std::max<int64_t>(1, std::min(o.window, trained / 4));
+  o.window = std::max<int64_t>(1, std::min(o.window, usual / 4));
   reader.Tokens("window", o.window);
   if (const SpecOption* const group = reader.Find("group"); group != nullptr && group->value == "auto") {
     reader.FollowLength();
@@ -106,8 +106,8 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
     reader.Fail(
         fmt::format("window={} is larger than the model's window of {} tokens", o.window, model.window));
   }
-  o.log_n_base = trained;
-  if (o.log_n && trained < 2) reader.Fail("log_n needs a trained window of two tokens or more");
+  o.log_n_base = model.trained_window;
+  if (o.log_n && o.log_n_base < 2) reader.Fail("log_n needs a trained window of two tokens or more");
   LH_TRY(reader.status());
   return SameInEveryLayer(model, std::make_shared<SelfExtend>(o, model.shape, model.window));
 }
@@ -123,14 +123,14 @@ Method SelfExtendMethod() {
        .options =
            {
                {"group", "tokens", "8", "1 .. 1024; the authors advise 2 to 64; or the word 'auto'",
-                "G: far tokens that share a position. auto: 1 where prompt and answer fit the trained window "
+                "G: far tokens that share a position. auto: 1 where prompt and answer fit the model's window "
                 "L, else the smallest with which W + (n - W) / G stays below two thirds of L"},
                {"window", "tokens", "1024, or a quarter of the trained window if that is less",
                 "1 .. the model's window; the authors advise 512 to 1536 of 4096",
                 "W: the nearest tokens, the query's own included, that are at their true distance"},
                {"log_n", "on|off", "off", "",
-                "multiply the logits of the token at position i by max(1, ln(i + 1) / ln(L)), L the trained "
-                "window"},
+                "multiply the logits of the token at position i by max(1, ln(i + 1) / ln(trained "
+                "window))"},
                {"fraction", "floor|exact", "floor", "",
                 "far distances begin after W - floor(W/G), as the paper has it, or after W - W/G, as the "
                 "published eager code does"},

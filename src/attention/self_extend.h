@@ -32,7 +32,7 @@ class SelfExtend : public Policy {
   std::string Explain() const override;
 
  private:
-  // The longest text whose distances all stay below the trained window.
+  // The longest text whose distances all stay inside the model's window.
   int64_t Capacity() const;
 
   SelfExtendOptions options_;

@@ -55,7 +55,7 @@ std::string StreamingLlm::Explain() const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t trained = model.trained_window;
+  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
   StreamingLlmOptions o;
   reader.Choice<StreamingLlmOptions::Form>(
       "form",
@@ -63,14 +63,14 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
       o.form);
   // The cache and, on top of it, the query's own key in the form that counts it apart.
   const int64_t own = o.form == StreamingLlmOptions::Form::kSlots ? 1 : 0;
-  o.start = std::min<int64_t>(o.start, trained / 4);
+  o.start = std::min<int64_t>(o.start, usual / 4);
   reader.Tokens("start", o.start, /*least=*/0);
   const int64_t most_recent = model.window - own - o.start;
   if (most_recent < 1) {
     reader.Fail(fmt::format("start={} leaves no room for recent tokens in the {} of the model's window",
                             o.start, model.window));
   }
-  o.recent = std::min({o.recent, most_recent, std::max<int64_t>(1, trained - own - o.start)});
+  o.recent = std::min(o.recent, most_recent);
   reader.Tokens("recent", o.recent);
   if (o.recent > most_recent) {
     reader.Fail(fmt::format(
@@ -94,8 +94,8 @@ Method StreamingLlmMethod() {
                {"start", "tokens", "4, or a quarter of the trained window if that is less", ">= 0",
                 "tokens of the text's beginning that are always seen (attention sinks); 0 is a plain "
                 "sliding window"},
-               {"recent", "tokens", "2000, or what start leaves of the trained window if that is less",
-                "start + recent at most the trained window, less one for form=slots",
+               {"recent", "tokens", "2000, or what start leaves of the model's window if that is less",
+                "start + recent at most the model's window, less one for form=slots",
                 "the most recent tokens that are seen: beside the query's own with form=slots, with it in "
                 "form=chunk-safe"},
                {"form", "slots|chunk-safe", "slots", "",

@@ -1,32 +1,76 @@
 #include "cli/output.h"
 
-#include <stdio_ext.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <iostream>
+#include <optional>
+#include <string>
 
 #include "cli/interrupt.h"
 
 namespace longheads {
+namespace {
+
+constexpr std::size_t kBuffered = 64 << 10;
+
+// What WriteOutput was given and stdout did not take yet. Not C's stdout: its writes may wait for a reader
+// for ever, and an interrupt would not end them.
+std::string pending;
+std::optional<Error> failure;  // from then on nothing is written
+
+Error CannotWrite() {
+  return {ErrorKind::kIo, "standard output could not be written: is the disk full, or did its reader leave?"};
+}
+
+// Hands `pending` over, in pieces that a pipe takes without waiting where it takes anything.
+void Drain() {
+  std::size_t done = 0;
+  while (done < pending.size() && !failure) {
+    pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+    const bool interrupted = Cancelled(&InterruptToken());
+    const int ready = poll(&out, 1, interrupted ? 0 : 100);
+    if (ready == 0 || (ready < 0 && errno == EINTR)) {  // nobody reads at the moment
+      if (interrupted)
+        failure = {ErrorKind::kCancelled, "interrupted while standard output waited for its reader"};
+      continue;
+    }
+    const ssize_t n =
+        write(STDOUT_FILENO, pending.data() + done, std::min<std::size_t>(pending.size() - done, PIPE_BUF));
+    if (n >= 0) {
+      done += static_cast<std::size_t>(n);
+    } else if (errno != EINTR && errno != EAGAIN) {
+      failure = CannotWrite();
+    }
+  }
+  pending.clear();
+}
+
+}  // namespace
 
 void WriteNote(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }
 
-void WriteOutput(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void WriteOutput(std::string_view text) {
+  if (pending.size() >= kBuffered) {
+    if (Cancelled(&InterruptToken())) failure = {ErrorKind::kCancelled, "interrupted"};  // much more may come
+    Drain();
+  }
+  pending += text;
+}
 
 Status FlushOutput() {
+  Drain();
   std::cout.flush();  // CLI11's help
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout) return {};
-  if (Cancelled(&InterruptToken())) {
-    // It came while a reader let us wait. What waits would keep the process from ending.
-    __fpurge(stdout);
-    std::clearerr(stdout);
-    return MakeError(ErrorKind::kCancelled, "interrupted while standard output waited for its reader");
-  }
-  return MakeError(ErrorKind::kIo,
-                   "standard output could not be written: is the disk full, or did its reader leave?");
+  if (!failure && (std::fflush(stdout) != 0 || !std::cout)) failure = CannotWrite();
+  if (failure) return tl::unexpected<Error>(*failure);
+  return {};
 }
 
 }  // namespace longheads

@@ -14,8 +14,8 @@ namespace longheads {
 void WriteNote(std::string_view text);    // to stderr, as it stands
 void WriteOutput(std::string_view text);  // to stdout, as it stands
 
-// Whether stdout took everything that was written to it, by whomever; kIo where it did not, kCancelled where
-// an interrupt ended the wait for its reader.
+// Whether stdout took everything that was written to it; kIo where it did not, kCancelled where an interrupt
+// ended the wait for its reader. Once it failed it stays so, and nothing more is written.
 Status FlushOutput();
 
 template <typename... Args>

@@ -64,14 +64,14 @@ Result<JournalFile> JournalFile::Open(const std::string& directory, std::string_
   }
   journal.file_.reset(std::fopen(journal.path_.c_str(), "ab"));
   if (journal.file_ == nullptr) return tl::unexpected<Error>(CannotWrite(journal.path_, errno));
-  // Two runs would run the same cases and mix their lines. File systems without locks do without.
-  if (flock(fileno(journal.file_.get()), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return MakeError(
-        ErrorKind::kIo,
-        fmt::format("another run writes to {}: wait for it, or use another --out", journal.path_));
-  }
   // A device or a pipe holds nothing to go on from.
   if (fs::is_regular_file(journal.path_, error)) {
+    // Two runs would run the same cases and mix their lines. File systems without locks do without.
+    if (flock(fileno(journal.file_.get()), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      return MakeError(
+          ErrorKind::kIo,
+          fmt::format("another run writes to {}: wait for it, or use another --out", journal.path_));
+    }
     std::ifstream in(journal.path_, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
     if (!in.good() && !in.eof()) {

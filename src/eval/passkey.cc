@@ -131,10 +131,13 @@ Status Run::CheckMethods() {
   bool first = true;
   for (const std::string& attention : options.attention) {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
+    if (first) {
+      LH_ASSIGN(const PasskeyForm form, ResolveForm(options.form, *engine));
+      setup = Setup(options, *engine, form);
+    }
+    for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(LongestText(length)));
     if (!first) continue;
     first = false;
-    LH_ASSIGN(const PasskeyForm form, ResolveForm(options.form, *engine));
-    setup = Setup(options, *engine, form);
     const int64_t shortest = *std::min_element(options.lengths.begin(), options.lengths.end());
     for (const PasskeyCase& c : cases) {
       if (c.length == shortest && c.repeat == 0)
@@ -184,7 +187,7 @@ Status Run::RunMethod(const std::string& attention) {
   }
   if (left.empty()) return {};
   LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
-  // What it says of itself, it says of the longest text.
+  // What it says of itself is about the longest text.
   LH_TRY(engine->ExpectText(LongestText(*std::ranges::max_element(options.lengths))));
   if (hooks.on_method) hooks.on_method(*engine, attention);
   if (engine->FollowsTextLength()) {  // what was read for one length is of no use for another
@@ -208,8 +211,8 @@ Result<PasskeyReader::Prompted> PasskeyReader::Read(const PasskeyPrompt& prompt,
   // At least the last token is read anew: the answer begins from its hidden state.
   const int64_t unit = share_ ? engine_.CallUnit() : 0;
   int64_t common = unit == 0 ? 0 : std::min(CommonPrefix(tokens, common_.tokens()), n - 1);
-  // To go back may feed tokens again, one by one: that is for methods that do not feel it.
-  if (unit > 1 && common < common_.size()) common = 0;
+  // Behind a call that was cut elsewhere the next ones would not end at multiples of the unit.
+  if (common < common_.size() && unit > 1) common = 0;
   const int64_t shared = common;
   const int64_t n_read = n - shared;
   const std::function<void(double)> progress = start ? start(n_read) : std::function<void(double)>();

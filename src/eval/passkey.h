@@ -1,6 +1,6 @@
 // Passkey retrieval on a model: reads every case's prompt, lets the model answer, and counts the forced
-// answer's digits. The text before the keys is the same in all cases of one method and is read once; what the
-// cache held does not change a result.
+// answer's digits. The text before the keys is the same in all cases of one method and is read once where the
+// method allows it (Engine::CallUnit); what the cache held does not change a result.
 #pragma once
 
 #include <functional>

@@ -63,6 +63,7 @@ struct Run {
 Status Run::CheckMethods() {
   for (const std::string& attention : options.attention) {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
+    for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(length));
     if (methods.empty()) LH_TRY(Tokenise(*engine));
     methods.push_back({attention, engine->FollowsTextLength()});
   }
@@ -159,7 +160,7 @@ Status Run::RunMethod(const MeasuredMethod& method) {
   }
   if (left.empty()) return {};
   LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(method.attention));
-  // What it says of itself, it says of the longest text.
+  // What it says of itself is about the longest text.
   LH_TRY(engine->ExpectText(options.lengths.back()));
   if (hooks.on_method) hooks.on_method(*engine, method.attention);
   for (const std::vector<PplCase>& reading : left) {

@@ -79,14 +79,14 @@ struct Case {
     const double scale = 1 / std::sqrt(static_cast<double>(d));
     double sum = 0, largest = 0, most = 0, largest_value = 0;
     for (int64_t j = row.key_begin; j < row.key_end; ++j) {
-      double logit = 0, size = 0;
+      double logit = 0, squares = 0;
       for (int64_t m = 0; m < d; ++m) {
         logit += rotated[m] * k[j * d + m];
-        size += sizes[m] * std::abs(k[j * d + m]);
+        squares += std::pow(sizes[m] * k[j * d + m], 2);
         largest_value = std::max(largest_value, static_cast<double>(std::abs(v[m * kMaxRun + j])));
       }
       largest = std::max(largest, std::abs(logit * scale));
-      most = std::max(most, size * scale);
+      most = std::max(most, 3 * std::sqrt(squares) * scale);
       const double p = std::exp(logit * scale);
       sum += p;
       for (int64_t m = 0; m < d; ++m) out[m] += p * v[m * kMaxRun + j];
@@ -155,6 +155,7 @@ TEST_P(AttentionTest, PartsMergeToOneSoftmax) {
   const Case c(64, 5, 256, PairLayout::kHalfSplit);
   std::vector<float> whole, parts, other;
   const auto all = c.Rows(whole, 0, 256, false);
+  kernels().attend(all, c.run(), c.table, workspace());
   auto left = c.Rows(parts, 0, 100, false);
   auto right = c.Rows(other, 100, 256, false);
   kernels().attend(left, c.run(), c.table, workspace());
@@ -170,10 +171,11 @@ TEST_P(AttentionTest, PartsMergeToOneSoftmax) {
     kernels().merge(from_empty.data(), before.data(), 64);
     EXPECT_EQ(from_empty, before);
     kernels().merge(a.data(), other.data() + r * 66, 64);
-    std::vector<float> merged(64);
+    std::vector<float> merged(64), once(64);
     FinishState(a.data(), 64, merged.data());
-    const auto [exact, bound] = c.Expected(all[r]);
-    for (int m = 0; m < 64; ++m) EXPECT_NEAR(merged[m], exact[m], bound);
+    FinishState(whole.data() + r * 66, 64, once.data());
+    // The same logits: what differs is the largest that powers are taken against, and the order of the sums.
+    for (int m = 0; m < 64; ++m) EXPECT_NEAR(merged[m], once[m], Deviation(2 * (256 + 16), 1));
   }
 }
 

@@ -84,10 +84,10 @@ TEST_P(VectorOpsTest, RotateKeepsNormsAndAddsAngles) {
     kernels().rotate(once.data(), 3000, table, twice.data());
     kernels().rotate(x.data(), 4234, table, direct.data());
     for (int m = 0; m < 64; ++m) {
-      // Each rotation has the table's cosine and sine, two products and their sum; of two, one upon the
-      // other.
+      // Each of three rotations has a cosine and a sine from four numbers of the table (7 roundings), two
+      // products and their sum.
       const int p = static_cast<int>(table.partner(m));
-      EXPECT_NEAR(twice[m], direct[m], Gamma(9) * 2 * std::hypot(x[m], x[p]));
+      EXPECT_NEAR(twice[m], direct[m], 3 * Gamma(10) * std::hypot(x[m], x[p]));
     }
     kernels().rotate(once.data(), 0, table, once.data());  // in place, by nothing
     kernels().rotate(x.data(), 1234, table, direct.data());

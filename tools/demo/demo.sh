@@ -9,7 +9,7 @@ text=build/demo.txt
 
 # About 15 thousand tokens of plain sentences, which a model of 135 million parameters can follow.
 days=430
-hide=340
+hide=150
 fact='Captain Harlow buried the treasure under the old lighthouse in Portmere. Remember it: the treasure is buried under the old lighthouse in Portmere.'
 question='Where did Captain Harlow bury the treasure?'
 expected=lighthouse
@@ -23,7 +23,9 @@ fail() {
 awk -v days=$days -v hide=$hide -v fact="$fact" -f tools/demo/ship_log.awk >"$text"
 
 say "the text: the log of a ship, $days days in $(wc -w <"$text") words, about 15,000 tokens; the model was trained on 8,192"
-say "hidden on line $(grep -nF "$fact" "$text" | cut -d : -f 1) of $(wc -l <"$text"): $fact"
+line=$(grep -nF "$fact" "$text" | cut -d : -f 1)
+say "hidden on line $line, $(tail -n +"$line" "$text" | wc -w) words before its end: more than the model's window holds"
+say "the fact: $fact"
 say "the question: $question"
 
 # Sets `verdict` to right or wrong.

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Compares all methods on the default model: sh tools/eval/compare.sh [DIR]     docs/results/methods where DIR is missing
+# Compares all methods on the default model: sh tools/eval/compare.sh [DIR]
 #
 # Pass keys (5 depths at each length; 4 at 32k for methods whose prefill is dense) and perplexity (2 samples of Jane
-# Austen's novels, the last 256 tokens of each length), into DIR/passkey.* and DIR/ppl.*, with plots and DIR/tables.md. Some hours of 2
-# cores; it goes on where it was stopped, the shorter lengths first. Build the program before (make build).
+# Austen's novels, the last 256 tokens of each length), into DIR/passkey.* and DIR/ppl.*, with plots and
+# DIR/tables.md; DIR is docs/results/methods unless it is given. Some hours of 2 cores; it goes on where it was
+# stopped, the shorter lengths first. Build the program before (make build).
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,10 +13,10 @@ out=${1:-$here/../../docs/results/methods}
 mkdir -p "$out"
 text=${XDG_CACHE_HOME:-$HOME/.cache}/longheads/austen.txt
 [ -s "$text" ] || sh "$here/text.sh" austen "$text"
-# ESA scores by a compression that is fitted to the model once.
-"$program" fit-esa >"$out/esa-fit.txt"
+# ESA scores by a compression that is fitted to the model; the same at every fit.
+"$program" fit-esa >/dev/null
 
-# What a token costs does not grow with the text, but for the choice among its chunks, blocks or tokens.
+# What a token of a prompt costs does not grow with the text, but for the choice among chunks, blocks or tokens.
 constant='longheads;longheads,begin=window;streaming-llm;lm-infinite;lm-infinite,top_k=5;infllm;moba'
 # Every token of a prompt meets all before it.
 dense='full;pi+full;ntk+full;dynamic-ntk+full;yarn+full;self-extend,group=auto;rerope;leaky-rerope;quest'

@@ -37,8 +37,11 @@ bool HasIsa(std::string_view backend) {
     unsigned a = 7, b = 0, c = 0, d = 0;
     __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
     if (!((d >> 22) & 1 && (d >> 24) & 1)) return false;  // AMX-BF16 and AMX-TILE
-    // The system must save the tiles too, as a processor that has them may say by XGETBV.
-    __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    // The system must save the tiles too, which XGETBV says where OSXSAVE is set.
+    a = 1, c = 0;
+    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    if (!((c >> 27) & 1)) return false;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
     return (a >> 17 & 3) == 3;
 #endif
   }
