@@ -88,6 +88,7 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
       {"longheads,window=4096,begin=2048", 8192, "begin=2048 is smaller than window=4096"},
       {"longheads,begin=5000", 8192, "begin=5000 is not a multiple of chunk=256: try begin=5120"},
       {"longheads,chunk=4096", 8192, "use at most chunk=2730"},
+      {"longheads,compat=all+none", 8192, "compat is 'all+none', but must be none, all, or some of own-key"},
       {"longheads,chunk=1m,window=1m", 8192, "use at most chunk=2730"},
       {"longheads,chunk=0", 8192, "chunk must be at least 1"},
       {"longheads,window=0", 8192, "window must be at least 1"},
