@@ -551,7 +551,7 @@ class Interrupt(unittest.TestCase):
             time.sleep(0.01)
         if not reads:  # the pipe is full once it holds no more than a moment before
             held = -1
-            while held != (held := bytes_in(process.stdout)) or held == 0:
+            while process.poll() is None and (held != (held := bytes_in(process.stdout)) or held == 0):
                 time.sleep(0.5)
         time.sleep(after)
         self.assertIsNone(process.poll(), "it ended before it could be interrupted")

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/rounding.h"
+
 namespace longheads {
 namespace {
 
@@ -57,18 +59,13 @@ LayerInputs UniformInputs(const HeadShape& shape, int64_t n, uint64_t seed, cons
 
 ErrorBound BoundOf(const LayerInputs& inputs, double max_logit, double logit_error, double value_error) {
   const double d = static_cast<double>(inputs.shape.head_dim);
-  // One rounding is off by 2^-24 of its result at most, with a standard deviation of 1 / sqrt(3) of that; n
-  // roundings of a sum whose parts stay below s by 2^-24 s sqrt(n / 3).
-  const auto deviation = [](double roundings, double size) {
-    return 0x1p-24 * size * std::sqrt(roundings / 3);
-  };
   // A logit is a sum of d products; rotating both factors and scaling are about 16 roundings more, and the
   // largest logit is subtracted.
-  const double logit = deviation(d + 16, max_logit) + deviation(1, 2 * max_logit);
+  const double logit = Deviation(d + 16, max_logit) + Deviation(1, 2 * max_logit);
   // A page's probabilities and its weighted values are sums of 256; exp and the merges of pages are as many
   // again. With probabilities p the output is off by sum p_j (e_j - e) v_j, where e is the mean of the
   // logits' errors: below |v| times the deviation of one.
-  const double sums = 2 * deviation(512, 1);
+  const double sums = 2 * Deviation(512, 1);
   const double relative = 6 * (logit + sums) + std::expm1(2 * logit_error) + value_error;
   double largest = 0;
   for (const float v : inputs.v) largest = std::max(largest, std::abs(static_cast<double>(v)));

@@ -9,8 +9,8 @@ namespace longheads {
 // Stability of Numerical Algorithms, section 3.1: gamma_n, with u = 2^-24).
 constexpr double Gamma(double n) { return n * 0x1p-24 / (1 - n * 0x1p-24); }
 
-// Six standard deviations of the error of n operations one upon the other, on numbers below `size`, where
+// The standard deviation of the error of n operations one upon the other, on numbers below `size`, where
 // roundings are independent of each other; each is off by u at most, with a deviation of u / sqrt(3).
-inline double Deviation(double n, double size) { return 6 * 0x1p-24 * std::sqrt(n / 3) * size; }
+inline double Deviation(double n, double size) { return 0x1p-24 * std::sqrt(n / 3) * size; }
 
 }  // namespace longheads
