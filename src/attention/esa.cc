@@ -225,8 +225,9 @@ void Esa::BuildPlan(const QueryBlock& block, Phase, const AttentionKernels&, Pol
   }
 }
 
-AttentionWork Esa::DecodeWork(int64_t n, const HeadShape& shape) const {
-  const int64_t left_behind = std::max<int64_t>(0, n - 1 - options_.n_local);
+AttentionWork Esa::Work(int64_t n, Phase phase, const HeadShape& shape) const {
+  const int64_t step_begin = n - 1 - (phase == Phase::kPrefill ? options_.chunk / 2 : 0);
+  const int64_t left_behind = std::max<int64_t>(0, step_begin - options_.n_local);
   const int64_t init = std::min(options_.n_init, left_behind);
   AttentionWork work{.attended = static_cast<double>(shape.n_heads * n)};
   // The key of the token is compressed in any case.

@@ -444,17 +444,20 @@ void InfLlm::AddChosen(const QueryBlock& block, const TokenRun& run, const State
   }
 }
 
-AttentionWork InfLlm::DecodeWork(int64_t n, const HeadShape& shape) const {
-  const int64_t absorbed = Absorbed(n - 1);
-  const int64_t n_blocks = BlocksOf(n - 1);
+AttentionWork InfLlm::Work(int64_t n, Phase phase, const HeadShape& shape) const {
+  const int64_t step = phase == Phase::kPrefill ? options_.exec_block : 1;
+  const int64_t step_begin = std::max<int64_t>(0, n - 1 - step / 2);
+  const int64_t absorbed = Absorbed(step_begin);
+  const int64_t n_blocks = BlocksOf(step_begin);
   const int64_t keys = std::min(n, options_.n_local) + std::min(options_.n_init, absorbed) +
                        std::min(n_blocks, options_.top_k) * options_.block +
                        std::max<int64_t>(0, n - options_.n_local - absorbed);
   // What the token gave to each local key is summed up, for the representatives of blocks to come.
-  int64_t products = std::max<int64_t>(0, n - std::max(options_.n_init, n - options_.n_local));
-  if (n_blocks > options_.top_k) products += n_blocks;
+  auto products =
+      static_cast<double>(std::max<int64_t>(0, n - std::max(options_.n_init, n - options_.n_local)));
+  if (n_blocks > options_.top_k) products += static_cast<double>(n_blocks) / static_cast<double>(step);
   return {.attended = static_cast<double>(shape.n_heads * keys),
-          .chosen_by = static_cast<double>(shape.n_heads * products * shape.head_dim)};
+          .chosen_by = static_cast<double>(shape.n_heads * shape.head_dim) * products};
 }
 
 // ---- What the softmax says

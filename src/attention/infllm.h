@@ -40,7 +40,7 @@ class InfLlm : public Policy {
                  PolicyScratch& scratch, Plan& plan) const override;
   bool Observes() const override { return true; }
   void Observe(const StepInput& input, PolicyState& state) const override;
-  AttentionWork DecodeWork(int64_t n, const HeadShape& shape) const override;
+  AttentionWork Work(int64_t n, Phase phase, const HeadShape& shape) const override;
   std::string Warning(int64_t) const override { return ""; }
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;

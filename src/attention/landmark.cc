@@ -176,11 +176,14 @@ void Landmark::AddWindow(const QueryBlock& block, const Window& window, const At
   }
 }
 
-AttentionWork Landmark::DecodeWork(int64_t n, const HeadShape& shape) const {
-  const int64_t n_cached = (n - 1) / options_.block;
+AttentionWork Landmark::Work(int64_t n, Phase phase, const HeadShape& shape) const {
+  // A generated token's window is its own block.
+  const int64_t window = phase == Phase::kPrefill ? options_.window : options_.block;
+  const int64_t n_cached = (n - 1) / window * (window / options_.block);
   const int64_t n_slots = std::min(options_.top_k, n_cached);
-  // Its own block up to itself, and of each block that it retrieves the tokens and the landmark.
-  const double own = static_cast<double>(options_.block + 1) / 2 - 1.0 / static_cast<double>(options_.block);
+  // Its window up to itself, and of each block that it retrieves the tokens and the landmark.
+  const double place = n <= window ? static_cast<double>(n) : static_cast<double>(window + 1) / 2;
+  const double own = place - 1.0 / static_cast<double>(options_.block);
   AttentionWork work{.attended = static_cast<double>(shape.n_heads) *
                                  (own + static_cast<double>(n_slots * options_.block))};
   if (0 < n_slots && n_slots < n_cached) {

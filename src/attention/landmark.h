@@ -34,7 +34,7 @@ class Landmark : public Policy {
   void Extend(const StepInput& input, PolicyState& state) const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;
-  AttentionWork DecodeWork(int64_t n, const HeadShape& shape) const override;
+  AttentionWork Work(int64_t n, Phase phase, const HeadShape& shape) const override;
   std::string Warning(int64_t) const override { return ""; }
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;

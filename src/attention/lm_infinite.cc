@@ -117,11 +117,12 @@ void LmInfinite::AddMiddle(const QueryBlock& block, std::size_t token, const Att
   }
 }
 
-AttentionWork LmInfinite::DecodeWork(int64_t n, const HeadShape& shape) const {
+AttentionWork LmInfinite::Work(int64_t n, Phase phase, const HeadShape& shape) const {
   const int64_t before = std::max<int64_t>(0, n - options_.local);  // keys that are not local
   int64_t keys = std::min(n, options_.local) + std::min(options_.global, before);
   AttentionWork work;
-  if (looks_ && before >= options_.global + options_.top_k) {
+  // A prompt's tokens but the last do not look.
+  if (looks_ && phase == Phase::kDecode && before >= options_.global + options_.top_k) {
     keys += options_.top_k;
     work.chosen_by = static_cast<double>(shape.n_heads * (before - options_.global) * shape.head_dim);
   }

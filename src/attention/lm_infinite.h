@@ -38,7 +38,7 @@ class LmInfinite : public Policy {
   std::unique_ptr<PolicyScratch> NewScratch() const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;
-  AttentionWork DecodeWork(int64_t n, const HeadShape& shape) const override;
+  AttentionWork Work(int64_t n, Phase phase, const HeadShape& shape) const override;
   std::string Warning(int64_t n_tokens) const override;
   std::string Explain() const override;
 

@@ -570,10 +570,10 @@ void LongHeads::GroupByChunk(const QueryBlock& block, const TokenRun& run, bool 
   }
 }
 
-AttentionWork LongHeads::DecodeWork(int64_t n, const HeadShape& shape) const {
+AttentionWork LongHeads::Work(int64_t n, Phase phase, const HeadShape& shape) const {
   const int64_t l = options_.chunk;
   AttentionWork work;
-  if (Selects(n - 1, Phase::kDecode)) {
+  if (Selects(n - 1, phase)) {
     work.attended = static_cast<double>(shape.n_heads) *
                     (static_cast<double>((n_slots() - 1) * l) + static_cast<double>(l + 1) / 2);
     if (chooses_by_score()) {

@@ -54,7 +54,7 @@ class LongHeads : public Policy {
   void Extend(const StepInput& input, PolicyState& state) const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;
-  AttentionWork DecodeWork(int64_t n, const HeadShape& shape) const override;
+  AttentionWork Work(int64_t n, Phase phase, const HeadShape& shape) const override;
   std::string Warning(int64_t n_tokens) const override;
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;

@@ -121,9 +121,10 @@ void Moba::PlanGated(const QueryBlock& block, int64_t begin, int64_t end, const 
   });
 }
 
-AttentionWork Moba::DecodeWork(int64_t n, const HeadShape& shape) const {
+AttentionWork Moba::Work(int64_t n, Phase phase, const HeadShape& shape) const {
   const int64_t own = (n - 1) / options_.chunk;
-  if (!options_.gate_decode || own < options_.top_k) return Policy::DecodeWork(n, shape);
+  const bool gated = phase == Phase::kPrefill || options_.gate_decode;
+  if (!gated || own < options_.top_k) return Policy::Work(n, phase, shape);
   const double keys = static_cast<double>((options_.top_k - 1) * options_.chunk) +
                       static_cast<double>(options_.chunk + 1) / 2;
   return {.attended = static_cast<double>(shape.n_heads) * keys,

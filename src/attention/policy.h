@@ -59,7 +59,7 @@ struct InsertedToken {
   int64_t period = 1;  // it follows every `period` tokens of the text
 };
 
-// What one layer does to decode one token, beside the products of its weights; all query heads together.
+// What one layer does for one token, beside the products of its weights; all query heads together.
 struct AttentionWork {
   double attended = 0;   // (query head, key) pairs: 4 head_dim floating-point operations each
   double chosen_by = 0;  // multiply-adds made to choose, or to be able to choose later: 2 operations each
@@ -113,9 +113,10 @@ class Policy {
   // One line that says what happens at which length ("LongHeads selects from token 8192 on ...").
   virtual std::string Explain() const = 0;
 
-  // Of decoding a sequence's n-th token, on average over the place of n in its chunk or block. The cost that
-  // `longheads info` tells; full attention's where a method does not say.
-  virtual AttentionWork DecodeWork(int64_t n, const HeadShape& shape) const {
+  // Of a sequence's n-th token, of a long prompt or generated, on average over the place of n in its chunk,
+  // block or step. The cost that `longheads info` tells; full attention's where a method does not say. A
+  // prompt's tokens come after half a step of others, on average.
+  virtual AttentionWork Work(int64_t n, Phase, const HeadShape& shape) const {
     return {.attended = static_cast<double>(shape.n_heads * n)};
   }
 

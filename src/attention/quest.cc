@@ -184,10 +184,11 @@ std::string Quest::Explain() const {
       n_dense == 0 ? "" : fmt::format(", in all layers but the first {}", n_dense));
 }
 
-AttentionWork Quest::DecodeWork(int64_t n, const HeadShape& shape) const {
+AttentionWork Quest::Work(int64_t n, Phase phase, const HeadShape& shape) const {
   const int64_t page = options_.page;
   const int64_t n_seen = PagesToSee(n);
-  if (dense_ || (n + page - 1) / page <= n_seen) return Policy::DecodeWork(n, shape);
+  if (phase == Phase::kPrefill || dense_ || (n + page - 1) / page <= n_seen)
+    return Policy::Work(n, phase, shape);
   int64_t n_scored = (n - 1) / page;
   double keys = static_cast<double>((n_seen - 1) * page) + static_cast<double>(page + 1) / 2;
   if (options_.rule == QuestOptions::Rule::kEvaluation) {  // the open page competes, and seldom wins

@@ -32,7 +32,7 @@ void StreamingLlm::BuildPlan(const QueryBlock& block, Phase, const AttentionKern
   });
 }
 
-AttentionWork StreamingLlm::DecodeWork(int64_t n, const HeadShape& shape) const {
+AttentionWork StreamingLlm::Work(int64_t n, Phase, const HeadShape& shape) const {
   return {.attended = static_cast<double>(shape.n_heads * std::min(n, options_.start + recent_end()))};
 }
 

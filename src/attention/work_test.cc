@@ -1,5 +1,5 @@
-// What `longheads info` says of a method's work and memory is what they are: kernels that count stand in for the
-// fastest ones.
+// What `longheads info` says of a method's work and memory is what they are: kernels that count stand in for
+// the fastest ones.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -56,15 +56,18 @@ const AttentionKernels& Counting() {
   return kernels;
 }
 
-class DecodeWorkTest : public testing::TestWithParam<const char*> {};
+void ExpectNear(double predicted, int64_t measured) {
+  EXPECT_LE(std::abs(predicted - static_cast<double>(measured)), 0.05 * static_cast<double>(measured))
+      << predicted << " was said, " << measured << " counted";
+}
 
-TEST_P(DecodeWorkTest, IsWhatTheKernelsDo) {
-  constexpr int64_t kSpan = 96;  // tokens: whole chunks and blocks of all the specs below
-  const auto policy = MakeCase(GetParam(), 4096);
-  for (const int64_t n_prompt : {5, 192, 768}) {
+// A span of tokens after a prompt, generated or as a second prompt, is what is counted.
+void ExpectWork(const Policy& policy, Phase phase, std::initializer_list<int64_t> after) {
+  constexpr int64_t kSpan = 96;  // tokens: whole chunks, blocks and steps of all the specs below
+  for (const int64_t n_prompt : after) {
     const LayerInputs inputs = UniformInputs(kCaseShape, n_prompt + kSpan, 3);
-    LayerSetup setup = CaseSetup(*policy, inputs.n);
-    OneLayer layer({.policy = *policy,
+    LayerSetup setup = CaseSetup(policy, inputs.n);
+    OneLayer layer({.policy = policy,
                     .kernels = Counting(),
                     .shape = setup.shape,
                     .base = setup.base,
@@ -73,41 +76,67 @@ TEST_P(DecodeWorkTest, IsWhatTheKernelsDo) {
     counts = {};
     AttentionWork expected;
     for (int64_t n = n_prompt + 1; n <= n_prompt + kSpan; ++n) {
-      layer.Decode(inputs);
-      const AttentionWork work = policy->DecodeWork(n, kCaseShape);
+      if (phase == Phase::kDecode) layer.Decode(inputs);
+      const AttentionWork work = policy.Work(n, phase, kCaseShape);
       expected.attended += work.attended;
       expected.chosen_by += work.chosen_by;
     }
-    const auto near = [](double predicted, int64_t measured) {
-      EXPECT_LE(std::abs(predicted - static_cast<double>(measured)), 0.05 * static_cast<double>(measured))
-          << predicted << " was said, " << measured << " counted";
-    };
+    if (phase == Phase::kPrefill) layer.Prefill(inputs, kSpan);
     SCOPED_TRACE(fmt::format("after {} tokens", n_prompt));
-    near(expected.attended, counts.attended);
-    near(expected.chosen_by, counts.products);
-    near(static_cast<double>(policy->StateBytes(inputs.n)), static_cast<int64_t>(layer.state().Bytes()));
+    ExpectNear(expected.attended, counts.attended);
+    ExpectNear(expected.chosen_by, counts.products);
+    ExpectNear(static_cast<double>(policy.StateBytes(inputs.n)), static_cast<int64_t>(layer.state().Bytes()));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Every, DecodeWorkTest,
-    testing::Values(
-        "full", "longheads,chunk=16,window=64,begin=96", "longheads,chunk=8,window=48,begin=192,reps=kv",
-        "longheads,chunk=16,window=64,begin=96,represent=mean",
-        "longheads,chunk=16,window=64,begin=96,choose=random", "self-extend,group=4,window=32",
-        "rerope,window=32", "leaky-rerope,window=32", "streaming-llm,start=4,recent=60",
-        "streaming-llm,start=4,recent=60,form=chunk-safe", "lm-infinite,global=8,local=64",
-        "lm-infinite,global=8,local=64,top_k=16,top_k_from=0", "infllm,n_init=16,n_local=64,block=8,top_k=4",
-        "esa,n_init=8,k=32,n_local=48,chunk=8,score=exact",
-        "esa,n_init=8,k=32,n_local=48,chunk=8,score=exact,share=individual",
-        "quest,page=8,budget=64,dense_layers=0", "quest,page=8,budget=64,dense_layers=1",
-        "quest,page=8,budget=64,dense_layers=0,rule=evaluation", "moba,chunk=16,top_k=3,decode=gated",
-        "moba,chunk=16,top_k=3", "landmark,block=12,top_k=3,token=1"),
-    [](const auto& spec) {
-      std::string name = spec.param;
-      for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-      return name;
-    });
+class DecodeWorkTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(DecodeWorkTest, IsWhatTheKernelsDo) {
+  ExpectWork(*MakeCase(GetParam(), 4096), Phase::kDecode, {5, 192, 768});
+}
+
+class PrefillWorkTest : public testing::TestWithParam<const char*> {};
+
+// After some text: a block of queries is scored against what comes before its last one, which is more for its
+// first than is said here.
+TEST_P(PrefillWorkTest, IsWhatTheKernelsDo) {
+  ExpectWork(*MakeCase(GetParam(), 4096), Phase::kPrefill, {768, 960});
+}
+
+std::string NameOfSpec(const testing::TestParamInfo<const char*>& spec) {
+  std::string name = spec.param;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+}
+
+constexpr const char* kSpecs[] = {
+    "full",
+    "longheads,chunk=16,window=64,begin=96",
+    "longheads,chunk=8,window=48,begin=192,reps=kv",
+    "longheads,chunk=16,window=64,begin=96,represent=mean",
+    "longheads,chunk=16,window=64,begin=96,choose=random",
+    "self-extend,group=4,window=32",
+    "rerope,window=32",
+    "leaky-rerope,window=32",
+    "streaming-llm,start=4,recent=60",
+    "streaming-llm,start=4,recent=60,form=chunk-safe",
+    "lm-infinite,global=8,local=64",
+    "infllm,n_init=16,n_local=64,block=8,top_k=4,exec_block=32",
+    "esa,n_init=8,k=32,n_local=48,chunk=8,score=exact",
+    "esa,n_init=8,k=32,n_local=48,chunk=8,score=exact,share=individual",
+    "quest,page=8,budget=64,dense_layers=0",
+    "quest,page=8,budget=64,dense_layers=1",
+    "quest,page=8,budget=64,dense_layers=0,rule=evaluation",
+    "moba,chunk=16,top_k=3,decode=gated",
+    "moba,chunk=16,top_k=3",
+    "landmark,block=12,top_k=3,train_context=96,token=1",
+};
+
+INSTANTIATE_TEST_SUITE_P(Every, DecodeWorkTest, testing::ValuesIn(kSpecs), NameOfSpec);
+INSTANTIATE_TEST_SUITE_P(Every, PrefillWorkTest, testing::ValuesIn(kSpecs), NameOfSpec);
+// Of a prompt the last token alone looks for keys, which is not said of prefill.
+INSTANTIATE_TEST_SUITE_P(Looking, DecodeWorkTest,
+                         testing::Values("lm-infinite,global=8,local=64,top_k=16,top_k_from=0"), NameOfSpec);
 
 }  // namespace
 }  // namespace longheads

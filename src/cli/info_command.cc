@@ -89,13 +89,13 @@ Result<int> ShowInfo(const InfoOptions& options) {
            "for {} tokens: {} = weights {} + keys and values {} + method's state {} + working memory {}",
            n_tokens, FormatBytes(plan.total()), FormatBytes(plan.weights), FormatBytes(plan.kv),
            FormatBytes(plan.state), FormatBytes(plan.working)));
-  const DecodeCost cost = engine->PlanDecode(n_tokens);
-  Line(
-      "decode",
-      fmt::format("after {} tokens: {:.3f} GFLOP a token = weights {:.3f} + attention {:.3f} + choosing keys "
-                  "{:.3f}",
-                  n_tokens, (cost.weights + cost.attention + cost.choosing) / 1e9, cost.weights / 1e9,
-                  cost.attention / 1e9, cost.choosing / 1e9));
+  const auto work = [](const ComputeCost& cost, std::string_view of) {
+    return fmt::format("{:.3f} GFLOP{} = weights {:.3f} + attention {:.3f} + choosing keys {:.3f}",
+                       cost.total() / 1e9, of, cost.weights / 1e9, cost.attention / 1e9, cost.choosing / 1e9);
+  };
+  Line("prefill", fmt::format("of {} tokens: {}", n_tokens, work(engine->PlanPrefill(n_tokens), "")));
+  Line("decode",
+       fmt::format("after {} tokens: {}", n_tokens, work(engine->PlanDecode(n_tokens), " a token")));
   const std::string warning = engine->AttentionWarning(n_tokens);
   if (!warning.empty()) Line("warning", warning);
   return 0;

@@ -143,18 +143,42 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   return plan;
 }
 
-DecodeCost Engine::PlanDecode(int64_t n_tokens) const {
-  const ModelConfig& c = config();
+ComputeCost Engine::PlanPrefill(int64_t n_tokens) const {
+  constexpr int64_t kSamples =
+      1024;  // what a token costs bends where methods begin to choose, and hardly elsewhere
   const int64_t n = insertion_.ModelSize(n_tokens);
-  const int64_t layer =
-      2 * c.embed_dim * (c.n_heads + c.n_kv_heads) * c.head_dim + 3 * c.embed_dim * c.ffn_dim;
-  DecodeCost cost{.weights = 2.0 * static_cast<double>(c.n_layers * layer + c.embed_dim * c.vocab_size)};
-  for (const LayerAttention& attention : transformer_->attention()) {
-    const AttentionWork work = attention.policy->DecodeWork(n, attention_model_.shape);
-    cost.attention += 4.0 * static_cast<double>(c.head_dim) * work.attended;
-    cost.choosing += 2.0 * work.chosen_by;
+  const int64_t n_samples = std::min(n, kSamples);
+  ComputeCost cost{.weights = static_cast<double>(n) * LayerCost() + VocabularyCost()};
+  for (int64_t i = 0; i < n_samples; ++i) {
+    AddAttention(i * n / n_samples + 1, Phase::kPrefill,
+                 static_cast<double>(n) / static_cast<double>(n_samples), cost);
   }
   return cost;
+}
+
+ComputeCost Engine::PlanDecode(int64_t n_tokens) const {
+  ComputeCost cost{.weights = LayerCost() + VocabularyCost()};
+  AddAttention(insertion_.ModelSize(n_tokens), Phase::kDecode, 1, cost);
+  return cost;
+}
+
+double Engine::LayerCost() const {
+  const ModelConfig& c = config();
+  const int64_t layer =
+      2 * c.embed_dim * (c.n_heads + c.n_kv_heads) * c.head_dim + 3 * c.embed_dim * c.ffn_dim;
+  return 2.0 * static_cast<double>(c.n_layers * layer);
+}
+
+double Engine::VocabularyCost() const {
+  return 2.0 * static_cast<double>(config().embed_dim * config().vocab_size);
+}
+
+void Engine::AddAttention(int64_t n, Phase phase, double times, ComputeCost& cost) const {
+  for (const LayerAttention& attention : transformer_->attention()) {
+    const AttentionWork work = attention.policy->Work(n, phase, attention_model_.shape);
+    cost.attention += times * 4.0 * static_cast<double>(config().head_dim) * work.attended;
+    cost.choosing += times * 2.0 * work.chosen_by;
+  }
 }
 
 Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool chat,

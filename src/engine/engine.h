@@ -64,11 +64,12 @@ struct MemoryPlan {
   uint64_t total() const { return weights + kv + state + working; }
 };
 
-// Floating-point operations of decoding one token.
-struct DecodeCost {
+// Floating-point operations.
+struct ComputeCost {
   double weights = 0;    // the linear layers and the vocabulary
   double attention = 0;  // queries with keys, and values
   double choosing = 0;   // what the method does to choose keys
+  double total() const { return weights + attention + choosing; }
 };
 
 struct GenerateOptions {
@@ -111,8 +112,9 @@ class Engine {
   std::string ExplainAttention() const;
   std::string AttentionWarning(int64_t n_tokens) const;
   MemoryPlan PlanMemory(int64_t n_tokens) const;
-  // Of the token after n_tokens - 1 others.
-  DecodeCost PlanDecode(int64_t n_tokens) const;
+  // Of a prompt of n_tokens, and of generating the token after n_tokens - 1 others.
+  ComputeCost PlanPrefill(int64_t n_tokens) const;
+  ComputeCost PlanDecode(int64_t n_tokens) const;
 
   // The prompt as token ids: in the chat form, the template around one user message; else the text as it
   // stands, with BOS where the vocabulary asks for it.
@@ -163,6 +165,12 @@ class Engine {
 
   std::string attention_spec_;      // empty where it was given otherwise
   AttentionModel attention_model_;  // what attention is made for
+  // Floating-point operations: of all linear layers for a token; of the vocabulary's product; and the
+  // attention of a sequence's n-th token, added so many times.
+  double LayerCost() const;
+  double VocabularyCost() const;
+  void AddAttention(int64_t n, Phase phase, double times, ComputeCost& cost) const;
+
   std::unique_ptr<GgufFile> file_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
