@@ -65,9 +65,11 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
         ->capture_default_str()
         ->group(group);
   }
-  app.add_option("--compute", options.compute,
-                 "numbers in prefill's products: f32, bf16, or auto (bf16 where the processor has it)")
-      ->type_name("auto|f32|bf16")
+  app.add_option(
+         "--compute", options.compute,
+         "numbers in the products with weights: f32; bf16 (in prefill); int8 (activations in eight bits, for "
+         "quantised weights); or auto (bf16 where the processor has it)")
+      ->type_name("auto|f32|bf16|int8")
       ->capture_default_str()
       ->group(group);
   app.add_option("--kv-type", options.kv_type, "numbers in the key/value cache; auto is as --compute")

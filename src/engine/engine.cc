@@ -30,7 +30,8 @@ Result<ComputeType> ComputeFromName(const std::string& name, const GemmKernels& 
   if (name == "auto") return gemm.native_bf16 ? ComputeType::kBF16 : ComputeType::kF32;
   if (name == "f32") return ComputeType::kF32;
   if (name == "bf16") return ComputeType::kBF16;
-  return InvalidInput(fmt::format("--compute is '{}', but must be auto, f32 or bf16", name));
+  if (name == "int8") return ComputeType::kInt8;
+  return InvalidInput(fmt::format("--compute is '{}', but must be auto, f32, bf16 or int8", name));
 }
 
 Result<KvType> KvTypeFromName(const std::string& name, ComputeType compute) {
@@ -118,9 +119,12 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
 }
 
 std::string Engine::DescribeKernels() const {
-  return fmt::format("attention {}, GEMM {} in {}, weights {}, KV {}", kernels_.attention.name,
-                     kernels_.gemm.name, compute_ == ComputeType::kF32 ? "f32" : "bf16",
-                     kernels_.quantised.name, kv_type_ == KvType::kF32 ? "f32" : "bf16");
+  const std::string products = compute_ == ComputeType::kInt8
+                                   ? fmt::format("products {} in int8", kernels_.int8.name)
+                                   : fmt::format("GEMM {} in {}, weights {}", kernels_.gemm.name,
+                                                 NameOf(compute_), kernels_.quantised.name);
+  return fmt::format("attention {}, {}, KV {}", kernels_.attention.name, products,
+                     kv_type_ == KvType::kF32 ? "f32" : "bf16");
 }
 
 std::string Engine::ExplainAttention() const {
@@ -136,7 +140,7 @@ std::string Engine::AttentionWarning(int64_t n_tokens) const {
 MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   const int64_t n = insertion_.ModelSize(n_tokens);
   MemoryPlan plan;
-  plan.weights = weight_bytes_;
+  plan.weights = weight_bytes_ + transformer_->PreparedBytes();
   plan.kv = transformer_->kv_pool()->geometry().BytesFor(n);
   for (const LayerAttention& layer : transformer_->attention()) plan.state += layer.policy->StateBytes(n);
   plan.working = transformer_->WorkingBytes(n);

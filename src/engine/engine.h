@@ -30,7 +30,7 @@ namespace longheads {
 struct EngineOptions {
   std::string model_path = {};
   std::string attention = "auto";  // --attn
-  std::string compute = "auto";    // auto, f32, bf16
+  std::string compute = "auto";    // auto, f32, bf16, int8
   std::string kv_type = "auto";    // auto (as compute), f32, bf16
   std::string backend = "auto";    // kBackends
   int threads = 0;                 // 1 .. 1024; 0: the physical cores that this process may use
@@ -57,7 +57,7 @@ class Session {
 
 // Bytes.
 struct MemoryPlan {
-  uint64_t weights = 0;  // mapped from the file
+  uint64_t weights = 0;  // mapped from the file, and laid out anew
   uint64_t kv = 0;       // keys and values of the text
   uint64_t state = 0;    // representations and the like
   uint64_t working = 0;  // activations, one layer's weights de-quantised

@@ -8,7 +8,7 @@ namespace longheads {
 ModelSetup ModelSetupOf(const Engine& engine, const std::string& backend, const std::string& rope) {
   return {.model = std::filesystem::path(engine.file().name()).filename().string(),
           .model_bytes = static_cast<int64_t>(engine.file().file_bytes()),
-          .compute = engine.compute() == ComputeType::kF32 ? "f32" : "bf16",
+          .compute = std::string(NameOf(engine.compute())),
           .kv = engine.kv_type() == KvType::kF32 ? "f32" : "bf16",
           .backend = backend,
           .rope = rope};

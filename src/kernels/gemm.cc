@@ -16,6 +16,18 @@ std::span<const Implementation<GemmKernels>> GemmImplementations() {
   return list;
 }
 
+std::string_view NameOf(ComputeType type) {
+  switch (type) {
+    case ComputeType::kF32:
+      return "f32";
+    case ComputeType::kBF16:
+      return "bf16";
+    case ComputeType::kInt8:
+      return "int8";
+  }
+  return "";
+}
+
 bool LimitGemm(std::string_view backend) { return onednn::Limit(backend); }
 
 }  // namespace longheads

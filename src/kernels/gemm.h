@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "kernels/implementation.h"
 #include "kernels/vector_ops.h"
@@ -19,7 +20,11 @@ namespace longheads {
 enum class ComputeType : uint8_t {
   kF32,   // float32 products and sums
   kBF16,  // both factors rounded to bfloat16, float32 sums
+  kInt8,  // activations rounded to eight bits, integer sums of blocks (kernels/int8.h); as kF32 for weights that
+          // have no integers
 };
+
+std::string_view NameOf(ComputeType type);  // "f32", "bf16", "int8"
 
 // The product for one shape of weights [n, k]. Thread-safe but for the thread number: one caller per number.
 class Gemm {

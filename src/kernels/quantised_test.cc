@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hwy/highway.h"
+#include "tests/support/random_weights.h"
 
 namespace longheads {
 
@@ -52,55 +53,6 @@ std::vector<DType> AllTypes() {
 }
 
 bool IsFloat(DType type) { return Info(type).block == 1; }
-
-// Where a block holds its float16 scales (and minima).
-std::vector<int> ScaleOffsets(DType type) {
-  switch (type) {
-    case DType::kQ4_0:
-    case DType::kQ5_0:
-    case DType::kQ8_0:
-      return {0};
-    case DType::kQ4_1:
-    case DType::kQ5_1:
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-      return {0, 2};
-    case DType::kQ6_K:
-      return {208};
-    default:
-      return {};
-  }
-}
-
-std::vector<std::byte> RandomBytes(std::mt19937& random, uint64_t n) {
-  std::vector<std::byte> bytes(n);
-  for (std::byte& b : bytes) b = static_cast<std::byte>(random() & 255);
-  return bytes;
-}
-
-void SetHalf(std::byte* p, unsigned bits) {
-  p[0] = static_cast<std::byte>(bits & 255);
-  p[1] = static_cast<std::byte>(bits >> 8);
-}
-
-// n elements of `type`: any bytes, with scales and float values of magnitude 2^-9 .. 2^0, of both signs.
-std::vector<std::byte> RandomWeights(std::mt19937& random, DType type, int64_t n) {
-  std::vector<std::byte> bytes = RandomBytes(random, *BytesOf(type, n));
-  const auto half = [&] { return static_cast<unsigned>((random() & 0x83FF) | (6 + random() % 9) << 10); };
-  if (type == DType::kF32 || type == DType::kBF16) {
-    const size_t size = static_cast<size_t>(Info(type).block_bytes);
-    for (size_t i = 0; i < bytes.size(); i += size) {
-      SetHalf(&bytes[i + size - 2], static_cast<unsigned>((random() & 0x807F) | (118 + random() % 9) << 7));
-    }
-  } else if (type == DType::kF16) {
-    for (size_t i = 0; i < bytes.size(); i += 2) SetHalf(&bytes[i], half());
-  } else {
-    for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(Info(type).block_bytes)) {
-      for (int offset : ScaleOffsets(type)) SetHalf(&bytes[block + static_cast<size_t>(offset)], half());
-    }
-  }
-  return bytes;
-}
 
 std::vector<float> RandomActivations(std::mt19937& random, int64_t n) {
   std::normal_distribution<float> normal;

@@ -9,9 +9,8 @@
 namespace longheads {
 namespace {
 
-constexpr int64_t kTileRows = Gemm::kTileRows;
-constexpr int64_t kGemvRows = 64;    // rows of a weight matrix that one decode task takes
-constexpr int64_t kLogitRows = 512;  // the same for the vocabulary
+constexpr int64_t kDecodeOutputs = 64;  // rows of a weight matrix that one decode task takes
+constexpr int64_t kLogitOutputs = 512;  // the same for the vocabulary
 
 int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -30,20 +29,12 @@ Result<KernelChoice> ChooseKernels(std::string_view backend) {
   KernelChoice choice;
   LH_ASSIGN(choice.attention, ChooseImplementation(AttentionImplementations(), backend, "attention"));
   LH_ASSIGN(choice.gemm, ChooseImplementation(GemmImplementations(), backend, "the prefill product"));
+  LH_ASSIGN(choice.int8, ChooseImplementation(Int8Implementations(), backend, "the integer product"));
   LH_ASSIGN(choice.quantised,
             ChooseImplementation(QuantisedImplementations(), backend, "the quantised product"));
   LH_ASSIGN(choice.vector, ChooseImplementation(VectorImplementations(), backend, "vector work"));
   return choice;
 }
-
-// One linear layer's product in prefill, with this layer's weights packed.
-struct PreparedLinear {
-  const LinearWeights* weights = nullptr;
-  const Gemm* gemm = nullptr;
-  std::byte* packed = nullptr;
-  const float* x = nullptr;
-  float* y = nullptr;
-};
 
 // What flows through a layer, [n_tokens, ...].
 struct Transformer::Activations {
@@ -63,23 +54,6 @@ struct Transformer::Activations {
     return {
         .layer = layer, .q = queries.data(), .k = keys.data(), .v = values.data(), .out = attended.data()};
   }
-};
-
-struct Transformer::Prefill {
-  // One Gemm per shape of weights, by the role it plays.
-  std::unique_ptr<Gemm> q, kv, o, gate_up, down;
-  std::vector<Buffer<float>> panel;  // per thread: one panel's weights de-quantised, [kPanel, widest k]
-  Buffer<std::byte> packed;          // one layer's weights
-  Activations activations;           // of a token block, rounded up to tiles
-
-  void MakeGemms(const ModelConfig& config, const KernelChoice& kernels, ComputeType compute, int n_threads);
-  // The products of n rows, n at most what the activations hold; with biases. Rows are unfinished where it
-  // was cancelled.
-  void Multiply(std::span<PreparedLinear> linears, int64_t n, const KernelChoice& kernels, ThreadPool& pool,
-                const CancelToken* cancel);
-
- private:
-  void Pack(std::span<PreparedLinear> linears, const KernelChoice& kernels, ThreadPool& pool);
 };
 
 struct Transformer::Decode {
@@ -102,8 +76,20 @@ Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
                                .type = kv_type},
                               *kernels.vector.table)),
       runner_(*kernels.attention.table, *kernels.vector.table, shape_, pool),
-      prefill_(std::make_unique<Prefill>()),
+      linear_({.gemm = *kernels.gemm.table,
+               .int8 = *kernels.int8.table,
+               .quantised = *kernels.quantised.table,
+               .vector = *kernels.vector.table},
+              compute, pool),
+      prefill_(std::make_unique<Activations>()),
       decode_(std::make_unique<Decode>()) {
+  linear_.Prepare(weights_.output);
+  for (LayerWeights& layer : weights_.layers) {
+    for (LinearWeights* linear :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      linear_.Prepare(*linear);
+    }
+  }
   SetAttention(std::move(attention));
 }
 
@@ -236,94 +222,25 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
       done += n_here;
       const bool last = begin + n_here == n;
       if (outputs == Outputs::kAll) {
-        for (int64_t t = 0; t < n_here; ++t) emit(prefill_->activations.x.data() + t * embed);
+        for (int64_t t = 0; t < n_here; ++t) emit(prefill_->x.data() + t * embed);
       } else if (outputs == Outputs::kLast && last) {
-        emit(prefill_->activations.x.data() + (n_here - 1) * embed);
+        emit(prefill_->x.data() + (n_here - 1) * embed);
       }
     }
   }
   return {};
 }
 
-void Transformer::Prefill::MakeGemms(const ModelConfig& config, const KernelChoice& kernels,
-                                     ComputeType compute, int n_threads) {
-  if (down) return;  // made last: where memory ran out on the way, all are made again
-  const int64_t embed = config.embed_dim;
-  const int64_t q_dim = config.n_heads * config.head_dim;
-  const auto create = [&](int64_t in, int64_t out) {
-    return kernels.gemm.table->create(in, out, compute, *kernels.vector.table, n_threads);
-  };
-  q = create(embed, q_dim);
-  kv = create(embed, config.n_kv_heads * config.head_dim);
-  o = create(q_dim, embed);
-  gate_up = create(embed, config.ffn_dim);
-  panel.resize(static_cast<std::size_t>(n_threads));
-  for (Buffer<float>& rows : panel) rows.Reset(Gemm::kPanel * std::max({embed, q_dim, config.ffn_dim}));
-  down = create(config.ffn_dim, embed);
-}
-
-// One layer's weights, in the form its Gemm reads.
-void Transformer::Prefill::Pack(std::span<PreparedLinear> linears, const KernelChoice& kernels,
-                                ThreadPool& pool) {
-  int64_t bytes = 0;
-  for (const PreparedLinear& linear : linears) bytes += linear.gemm->n_panels() * linear.gemm->panel_stride();
-  packed.Reserve(bytes);
-  std::byte* at = packed.data();
-  for (PreparedLinear& linear : linears) {
-    linear.packed = at;
-    at += linear.gemm->n_panels() * linear.gemm->panel_stride();
-    const TensorView& w = linear.weights->w;
-    const int64_t row_bytes = static_cast<int64_t>(*BytesOf(w.type, w.shape[1]));
-    pool.Run(linear.gemm->n_panels(), [&](int64_t at_panel, int thread) {
-      float* const rows = panel[static_cast<std::size_t>(thread)].data();
-      kernels.quantised.table->dequantize(w.type, w.data + at_panel * Gemm::kPanel * row_bytes,
-                                          linear.gemm->panel_width(at_panel) * linear.gemm->k(), rows);
-      linear.gemm->Pack(at_panel, rows, linear.packed + at_panel * linear.gemm->panel_stride(), thread);
-    });
-  }
-}
-
-void Transformer::Prefill::Multiply(std::span<PreparedLinear> linears, int64_t n, const KernelChoice& kernels,
-                                    ThreadPool& pool, const CancelToken* cancel) {
-  Pack(linears, kernels, pool);
-  int64_t n_panels = 0;
-  for (const PreparedLinear& linear : linears) n_panels += linear.gemm->n_panels();
-  const int64_t n_tiles = (n + kTileRows - 1) / kTileRows;
-  // Tiles innermost: the threads' neighbouring tasks share a panel of weights, which stays in cache.
-  pool.Run(n_tiles * n_panels, [&](int64_t task, int thread) {
-    if (Cancelled(cancel)) return;
-    int64_t at_panel = task / n_tiles;
-    const int64_t tile = task % n_tiles;
-    const PreparedLinear* linear = linears.data();
-    for (; at_panel >= linear->gemm->n_panels(); ++linear) at_panel -= linear->gemm->n_panels();
-    const int64_t row = tile * kTileRows;
-    const int64_t n_out = linear->gemm->n();
-    linear->gemm->Multiply(at_panel, linear->x + row * linear->gemm->k(),
-                           linear->packed + at_panel * linear->gemm->panel_stride(),
-                           std::min(kTileRows, n - row), linear->y + row * n_out, n_out, thread);
-  });
-  for (const PreparedLinear& linear : linears) {
-    if (linear.weights->bias.empty()) continue;
-    const int64_t n_out = linear.gemm->n();
-    pool.Run(n_tiles, [&](int64_t tile, int) {
-      for (int64_t row = tile * kTileRows; row < std::min(n, (tile + 1) * kTileRows); ++row)
-        kernels.vector.table->add(linear.y + row * n_out, linear.weights->bias.data(), n_out);
-    });
-  }
-}
-
 Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_t> prompt, int64_t begin,
                                  int64_t end, const ForwardControl& control, double done, double share) {
-  Prefill& p = *prefill_;
-  Activations& a = p.activations;
+  Activations& a = *prefill_;
   const VectorKernels& vector = *kernels_.vector.table;
   const int64_t n = end - begin;
   const int64_t n_following = static_cast<int64_t>(prompt.size()) - end;
   const int64_t first = sequence.size();
   const int64_t embed = config_.embed_dim;
   const int64_t ffn = config_.ffn_dim;
-  p.MakeGemms(config_, kernels_, compute_, pool_.n_threads());
-  a.Reserve(config_, RoundUp(n, kTileRows));
+  a.Reserve(config_, RoundUp(n, LinearProducts::kRowUnit));
   sequence.kv.Reserve(first + n);
 
   const auto each_row = [&](const auto& body) {
@@ -332,8 +249,8 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
       for (int64_t row = task * kRows; row < std::min(n, (task + 1) * kRows); ++row) body(row);
     });
   };
-  const auto multiply = [&](std::span<PreparedLinear> linears) {
-    p.Multiply(linears, n, kernels_, pool_, control.cancel);
+  const auto multiply = [&](std::initializer_list<LinearProduct> products) {
+    linear_.Prefill(products, n, control.cancel);
   };
   each_row(
       [&](int64_t row) { Embed(prompt[static_cast<std::size_t>(begin + row)], a.x.data() + row * embed); });
@@ -346,12 +263,9 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
       vector.rms_norm(a.x.data() + row * embed, weights.attention_norm.data(), config_.rms_epsilon, embed,
                       a.normed.data() + row * embed);
     });
-    PreparedLinear qkv[] = {
-        {.weights = &weights.q, .gemm = p.q.get(), .x = a.normed.data(), .y = a.queries.data()},
-        {.weights = &weights.k, .gemm = p.kv.get(), .x = a.normed.data(), .y = a.keys.data()},
-        {.weights = &weights.v, .gemm = p.kv.get(), .x = a.normed.data(), .y = a.values.data()},
-    };
-    multiply(qkv);
+    multiply({{&weights.q, a.normed.data(), a.queries.data()},
+              {&weights.k, a.normed.data(), a.keys.data()},
+              {&weights.v, a.normed.data(), a.values.data()}});
     if (Cancelled(control.cancel)) return tl::unexpected<Error>(Stopped());
     AttendingSequence attending = Attending(sequence, layer, first + n + n_following);
     attending.n_preceding = begin;
@@ -360,9 +274,7 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
     if (!runner_.Prefill(policy, attending, a.Rows(layer), n, control.cancel)) {
       return tl::unexpected<Error>(Stopped());
     }
-    PreparedLinear o[] = {
-        {.weights = &weights.o, .gemm = p.o.get(), .x = a.attended.data(), .y = a.normed.data()}};
-    multiply(o);
+    multiply({{&weights.o, a.attended.data(), a.normed.data()}});
 
     // ---- Feed-forward
     each_row([&](int64_t row) {
@@ -371,15 +283,9 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
       vector.add(x, normed, embed);
       vector.rms_norm(x, weights.ffn_norm.data(), config_.rms_epsilon, embed, normed);
     });
-    PreparedLinear gate_up[] = {
-        {.weights = &weights.gate, .gemm = p.gate_up.get(), .x = a.normed.data(), .y = a.gate.data()},
-        {.weights = &weights.up, .gemm = p.gate_up.get(), .x = a.normed.data(), .y = a.up.data()},
-    };
-    multiply(gate_up);
+    multiply({{&weights.gate, a.normed.data(), a.gate.data()}, {&weights.up, a.normed.data(), a.up.data()}});
     each_row([&](int64_t row) { vector.silu_mul(a.gate.data() + row * ffn, a.up.data() + row * ffn, ffn); });
-    PreparedLinear down[] = {
-        {.weights = &weights.down, .gemm = p.down.get(), .x = a.gate.data(), .y = a.normed.data()}};
-    multiply(down);
+    multiply({{&weights.down, a.gate.data(), a.normed.data()}});
     each_row(
         [&](int64_t row) { vector.add(a.x.data() + row * embed, a.normed.data() + row * embed, embed); });
 
@@ -406,34 +312,8 @@ Status Transformer::DecodeStep(std::span<const BatchItem> items) {
     Embed(item.tokens[0], a.x.data() + i * embed);
   }
 
-  struct Product {
-    const LinearWeights* weights;
-    const float* x;
-    float* y;
-  };
-  // Rows of all matrices in one loop; every row of weights is read once and meets all tokens of the batch.
-  const auto multiply = [&](std::span<const Product> products) {
-    int64_t n_tasks = 0;
-    for (const Product& product : products) n_tasks += (product.weights->n_out() + kGemvRows - 1) / kGemvRows;
-    pool_.Run(n_tasks, [&](int64_t task, int) {
-      const Product* product = products.data();
-      for (;; ++product) {
-        const int64_t own = (product->weights->n_out() + kGemvRows - 1) / kGemvRows;
-        if (task < own) break;
-        task -= own;
-      }
-      const TensorView& w = product->weights->w;
-      const int64_t n_out = product->weights->n_out();
-      const int64_t begin = task * kGemvRows;
-      const int64_t end = std::min(n_out, begin + kGemvRows);
-      for (int64_t i = 0; i < n; ++i) {
-        float* const y = product->y + i * n_out + begin;
-        kernels_.quantised.table->gemv(w.type, w.data, begin, end, w.shape[1], product->x + i * w.shape[1],
-                                       y);
-        if (!product->weights->bias.empty())
-          vector.add(y, product->weights->bias.data() + begin, end - begin);
-      }
-    });
+  const auto multiply = [&](std::initializer_list<LinearProduct> products) {
+    linear_.Decode(products, n, kDecodeOutputs);
   };
 
   for (int64_t layer = 0; layer < config_.n_layers; ++layer) {
@@ -443,29 +323,24 @@ Status Transformer::DecodeStep(std::span<const BatchItem> items) {
       vector.rms_norm(a.x.data() + i * embed, weights.attention_norm.data(), config_.rms_epsilon, embed,
                       a.normed.data() + i * embed);
     }
-    const Product qkv[] = {{&weights.q, a.normed.data(), a.queries.data()},
-                           {&weights.k, a.normed.data(), a.keys.data()},
-                           {&weights.v, a.normed.data(), a.values.data()}};
-    multiply(qkv);
+    multiply({{&weights.q, a.normed.data(), a.queries.data()},
+              {&weights.k, a.normed.data(), a.keys.data()},
+              {&weights.v, a.normed.data(), a.values.data()}});
     decode_->sequences.clear();
     for (const BatchItem& item : items) {
       decode_->sequences.push_back(Attending(*item.sequence, layer, item.sequence->size() + 1));
     }
     runner_.Decode(policy, decode_->sequences, a.Rows(layer));
-    const Product o[] = {{&weights.o, a.attended.data(), a.normed.data()}};
-    multiply(o);
+    multiply({{&weights.o, a.attended.data(), a.normed.data()}});
     for (int64_t i = 0; i < n; ++i) {
       float* const x = a.x.data() + i * embed;
       float* const normed = a.normed.data() + i * embed;
       vector.add(x, normed, embed);
       vector.rms_norm(x, weights.ffn_norm.data(), config_.rms_epsilon, embed, normed);
     }
-    const Product gate_up[] = {{&weights.gate, a.normed.data(), a.gate.data()},
-                               {&weights.up, a.normed.data(), a.up.data()}};
-    multiply(gate_up);
+    multiply({{&weights.gate, a.normed.data(), a.gate.data()}, {&weights.up, a.normed.data(), a.up.data()}});
     vector.silu_mul(a.gate.data(), a.up.data(), n * ffn);
-    const Product down[] = {{&weights.down, a.gate.data(), a.normed.data()}};
-    multiply(down);
+    multiply({{&weights.down, a.gate.data(), a.normed.data()}});
     vector.add(a.x.data(), a.normed.data(), n * embed);
   }
   for (const BatchItem& item : items) item.sequence->kv.Commit(item.sequence->size() + 1);
@@ -473,28 +348,39 @@ Status Transformer::DecodeStep(std::span<const BatchItem> items) {
 }
 
 void Transformer::Logits(std::span<const float> hidden, std::span<float> logits) {
-  const TensorView& w = weights_.output;
   const int64_t n_rows = static_cast<int64_t>(hidden.size()) / config_.embed_dim;
   LH_CHECK(static_cast<int64_t>(logits.size()) == n_rows * config_.vocab_size);
-  pool_.Run((config_.vocab_size + kLogitRows - 1) / kLogitRows, [&](int64_t task, int) {
-    const int64_t begin = task * kLogitRows;
-    const int64_t end = std::min(config_.vocab_size, begin + kLogitRows);
-    for (int64_t row = 0; row < n_rows; ++row) {
-      kernels_.quantised.table->gemv(w.type, w.data, begin, end, config_.embed_dim,
-                                     hidden.data() + row * config_.embed_dim,
-                                     logits.data() + row * config_.vocab_size + begin);
-    }
-  });
+  const LinearProduct product = {&weights_.output, hidden.data(), logits.data()};
+  linear_.Decode(std::span(&product, 1), n_rows, kLogitOutputs);
 }
 
 uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
-  const int64_t n = RoundUp(std::min(n_tokens, TokenBlock()), kTileRows);
+  const int64_t n = RoundUp(std::min(n_tokens, TokenBlock()), LinearProducts::kRowUnit);
   const int64_t q_dim = config_.n_heads * config_.head_dim;
   const int64_t kv_dim = config_.n_kv_heads * config_.head_dim;
   const int64_t rows = 2 * config_.embed_dim + 2 * q_dim + 2 * kv_dim + 2 * config_.ffn_dim;
+  const uint64_t activations = sizeof(float) * static_cast<uint64_t>(n * rows);
+  if (compute_ == ComputeType::kInt8) {
+    const int64_t widest = std::max({config_.embed_dim, q_dim, config_.ffn_dim});
+    return activations + static_cast<uint64_t>(n * (widest + widest / 32 * sizeof(Int8BlockSums)));
+  }
   const int64_t widest =
       std::max((q_dim + 2 * kv_dim) * config_.embed_dim, 2 * config_.ffn_dim * config_.embed_dim);
-  return sizeof(float) * static_cast<uint64_t>(n * rows + widest);
+  return activations + sizeof(float) * static_cast<uint64_t>(widest);
+}
+
+uint64_t Transformer::PreparedBytes() const {
+  const auto bytes = [](const LinearWeights& linear) {
+    return linear.integers ? static_cast<uint64_t>(linear.integers->bytes()) : 0;
+  };
+  uint64_t sum = bytes(weights_.output);
+  for (const LayerWeights& layer : weights_.layers) {
+    for (const LinearWeights* linear :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      sum += bytes(*linear);
+    }
+  }
+  return sum;
 }
 
 }  // namespace longheads

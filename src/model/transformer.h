@@ -16,6 +16,7 @@
 #include "kernels/quantised.h"
 #include "kernels/vector_ops.h"
 #include "model/config.h"
+#include "model/linear_products.h"
 #include "model/sequence_state.h"
 #include "model/weights.h"
 
@@ -25,6 +26,7 @@ namespace longheads {
 struct KernelChoice {
   Implementation<AttentionKernels> attention;
   Implementation<GemmKernels> gemm;
+  Implementation<Int8Kernels> int8;
   Implementation<QuantisedKernels> quantised;
   Implementation<VectorKernels> vector;
 };
@@ -63,8 +65,7 @@ class Transformer {
   SequenceState NewSequence() const;
 
   // Appends each item's tokens to its sequence and gives the final hidden states, normalised: for kLast one
-  // row [embed_dim] per item, for kAll one per token, item after item. Prefill goes through GEMM on float32
-  // or bfloat16, decode (one token per item) through quantised matrix-vector products in float32. On an
+  // row [embed_dim] per item, for kAll one per token, item after item. Decode takes one token per item. On an
   // error, and on what is thrown, sequences may hold part of the tokens: truncate them to what they held.
   Status Forward(std::span<const BatchItem> items, Phase phase, Outputs outputs,
                  const ForwardControl& control, std::vector<float>& hidden);
@@ -72,6 +73,8 @@ class Transformer {
   // logits [n_rows, vocab_size] of hidden [n_rows, embed_dim].
   void Logits(std::span<const float> hidden, std::span<float> logits);
 
+  // Bytes of the weights that were laid out anew, beside those in the file.
+  uint64_t PreparedBytes() const;
   // Bytes of working memory that a prefill of n tokens takes beside weights and cache.
   uint64_t WorkingBytes(int64_t n_tokens) const;
 
@@ -81,7 +84,6 @@ class Transformer {
 
  private:
   struct Activations;
-  struct Prefill;
   struct Decode;
 
   // Tokens [begin, end) of a prompt.
@@ -107,7 +109,8 @@ class Transformer {
   // Of the call that runs, where frequencies follow the length: for each length that a sequence comes to.
   std::vector<std::pair<int64_t, std::unique_ptr<RotationTable>>> following_;
   AttentionRunner runner_;
-  std::unique_ptr<Prefill> prefill_;
+  LinearProducts linear_;
+  std::unique_ptr<Activations> prefill_;  // of a token block
   std::unique_ptr<Decode> decode_;
 };
 

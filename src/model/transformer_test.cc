@@ -21,6 +21,16 @@ constexpr TinyLlamaOptions kTiny = {.embed = 32,
                                     .context_length = 4096,
                                     .vocabulary = false};
 
+// Integer products need weights that have integers.
+constexpr TinyLlamaOptions ModelFor(ComputeType compute) {
+  TinyLlamaOptions model = kTiny;
+  if (compute == ComputeType::kInt8) {
+    model.ffn = 64;  // whole blocks
+    model.weight_type = DType::kQ4_1;
+  }
+  return model;
+}
+
 struct Kind {
   std::string attention;
   ComputeType compute;
@@ -29,8 +39,7 @@ struct Kind {
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) {
-  *out << kind.backend << ", " << kind.attention << ", compute "
-       << (kind.compute == ComputeType::kF32 ? "f32" : "bf16") << ", KV "
+  *out << kind.backend << ", " << kind.attention << ", compute " << NameOf(kind.compute) << ", KV "
        << (kind.kv_type == KvType::kF32 ? "f32" : "bf16");
 }
 
@@ -42,7 +51,7 @@ constexpr const char* kOddLongHeads = "longheads,chunk=24,window=120,begin=144,r
 class BitsTest : public testing::TestWithParam<Kind> {
  protected:
   TinyTransformer Make(int threads = 2) const {
-    return TinyTransformer({.model = kTiny,
+    return TinyTransformer({.model = ModelFor(GetParam().compute),
                             .attention = GetParam().attention,
                             .backend = GetParam().backend,
                             .compute = GetParam().compute,
@@ -155,7 +164,7 @@ TEST_P(BitsTest, SeveralPromptsInOneCallEqualEachAlone) {
 std::vector<Kind> Kinds() {
   std::vector<Kind> kinds;
   for (const char* const attention : {"full", kLongHeads}) {
-    for (const ComputeType compute : {ComputeType::kF32, ComputeType::kBF16}) {
+    for (const ComputeType compute : {ComputeType::kF32, ComputeType::kBF16, ComputeType::kInt8}) {
       for (const KvType kv_type : {KvType::kF32, KvType::kBF16})
         kinds.push_back({attention, compute, kv_type});
     }
@@ -171,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Every, BitsTest, testing::ValuesIn(Kinds()), [](const a
   return kind.backend + "_" +
          (kind.attention == kOddLongHeads ? "odd_longheads"
                                           : kind.attention.substr(0, kind.attention.find(','))) +
-         (kind.compute == ComputeType::kF32 ? "_compute_f32" : "_compute_bf16") +
+         "_compute_" + std::string(NameOf(kind.compute)) +
          (kind.kv_type == KvType::kF32 ? "_kv_f32" : "_kv_bf16");
 });
 

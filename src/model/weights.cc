@@ -65,9 +65,9 @@ Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelConfig& config
   ModelWeights weights;
   LH_ASSIGN(weights.embedding, read.Matrix("token_embd.weight", config.vocab_size, embed));
   LH_ASSIGN(weights.output_norm, read.Vector("output_norm.weight", embed));
-  weights.output = weights.embedding;
+  weights.output.w = weights.embedding;
   if (file.FindTensor("output.weight") != nullptr) {
-    LH_ASSIGN(weights.output, read.Matrix("output.weight", config.vocab_size, embed));
+    LH_ASSIGN(weights.output.w, read.Matrix("output.weight", config.vocab_size, embed));
   }
   for (int64_t i = 0; i < config.n_layers; ++i) {
     const std::string prefix = fmt::format("blk.{}.", i);

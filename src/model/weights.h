@@ -1,10 +1,12 @@
 // A model's weights as views into its file, shapes checked against the configuration.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "base/result.h"
 #include "formats/gguf.h"
+#include "kernels/int8_weights.h"
 #include "model/config.h"
 #include "tensor/tensor.h"
 
@@ -14,6 +16,8 @@ namespace longheads {
 struct LinearWeights {
   TensorView w;             // [n_out, n_in]
   std::vector<float> bias;  // empty, or [n_out]
+  // The same laid out for integer products; null where those are not used.
+  std::unique_ptr<const Int8Weights> integers;
 
   int64_t n_out() const { return w.shape[0]; }
   int64_t n_in() const { return w.shape[1]; }
@@ -34,7 +38,7 @@ struct LayerWeights {
 struct ModelWeights {
   TensorView embedding;            // [vocab_size, embed_dim]
   std::vector<float> output_norm;  // [embed_dim]
-  TensorView output;               // [vocab_size, embed_dim]; the embedding itself where they are tied
+  LinearWeights output;            // [vocab_size, embed_dim]; the embedding itself where they are tied
   std::vector<LayerWeights> layers;
 };
 

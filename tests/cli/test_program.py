@@ -127,6 +127,13 @@ class Answers(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertEqual(b"warning" in result.stderr, warns, result.stderr)
 
+    def test_integer_products(self):
+        """On weights that have integers and on such that have none."""
+        for model in ("quantised.gguf", "plain.gguf"):
+            result = run("run", "-m", MODELS / model, "--no-chat", "-p", "Hello", "-n", 3, "--compute", "int8")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(b"in int8", result.stderr)
+
     def test_reference_kernels_by_force(self):
         result = run("run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "Hello", "-n", 3, "--backend", "ref")
         self.assertEqual(result.returncode, 0)

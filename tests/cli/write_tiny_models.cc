@@ -23,6 +23,9 @@ int Main(const std::filesystem::path& dir) {
   std::filesystem::create_directories(dir);
   const TinyLlamaOptions plain{.context_length = 512};
   Write(dir / "plain.gguf", TinyLlama(plain));
+  TinyLlamaOptions quantised = plain;
+  quantised.weight_type = DType::kQ4_1;
+  Write(dir / "quantised.gguf", TinyLlama(quantised));
   TinyLlamaOptions strange = plain;
   strange.chat_template = "{{ a template nobody knows }}";
   Write(dir / "strange-template.gguf", TinyLlama(strange));

@@ -113,9 +113,16 @@ TEST(DefaultModelLogits, InFloat32EqualHuggingFaceWithinRounding) {
   }
 }
 
+// Where the golden's two likeliest tokens are further apart than twice the error, the likeliest is the same.
+void ExpectSameWhereItIsClear(const Golds& golds, const Comparison& ours) {
+  std::size_t n_clear = 0;
+  for (const float gap : golds.gaps) n_clear += static_cast<double>(gap) > 2 * ours.logits.max;
+  EXPECT_GT(n_clear, 0u);
+  EXPECT_GE(ours.n_argmax, n_clear);
+}
+
 // bfloat16 rounds what it multiplies by 2^-9 where float32 rounds by 2^-24, and the model amplifies both
-// alike: the golden's own error times 2^15 is a bound. Where the golden's two likeliest tokens are further
-// apart than twice the error, the likeliest is the same.
+// alike: the golden's own error times 2^15 is a bound.
 TEST(DefaultModelLogits, InBfloat16AreOffByItsRoundings) {
   const Golds golds;
   const Comparison ours = Compare(golds, "bf16", golds.tokens.size());
@@ -124,11 +131,28 @@ TEST(DefaultModelLogits, InBfloat16AreOffByItsRoundings) {
   EXPECT_LE(ours.logits.mean, bound / 4);
   EXPECT_LE(ours.logsumexp.max, bound);
   EXPECT_GT(ours.logits.max, 100 * golds.exact_error);  // bfloat16 did run
-  std::size_t n_clear = 0;
-  for (const float gap : golds.gaps) n_clear += static_cast<double>(gap) > 2 * ours.logits.max;
-  EXPECT_GE(ours.n_argmax, n_clear);
+  ExpectSameWhereItIsClear(golds, ours);
   Record("logits_bf16", ours.logits);
   Record("logsumexp_bf16", ours.logsumexp);
+}
+
+// Eight bits for activations whose largest in 32 is some 2.5 times their root mean square: an error of about
+// 2.5 / 127 / sqrt(12) = 0.0057 of it, five times bfloat16's 2^-9 / sqrt(3), in one factor of the two, so
+// that the products are off by 3.6 times as much. Decode multiplies as prefill does.
+TEST(DefaultModelLogits, InEightBitsAreOffByTheirRoundings) {
+  const Golds golds;
+  for (const std::size_t n_prefill : {golds.tokens.size(), std::size_t{20}}) {
+    const Comparison ours = Compare(golds, "int8", n_prefill);
+    const double bound = 3.6 * 0x1p15 * golds.exact_error;
+    EXPECT_LE(ours.logits.max, bound);
+    EXPECT_LE(ours.logits.mean, bound / 4);
+    EXPECT_LE(ours.logsumexp.max, bound);
+    EXPECT_GT(ours.logits.max, 1000 * golds.exact_error);  // eight bits were all that there were
+    ExpectSameWhereItIsClear(golds, ours);
+    const std::string suffix = "_after_prefill_of_" + std::to_string(n_prefill);
+    Record("logits_int8" + suffix, ours.logits);
+    Record("logsumexp_int8" + suffix, ours.logsumexp);
+  }
 }
 
 TEST(DefaultModelLogits, LeadToTheSameGreedyTokens) {

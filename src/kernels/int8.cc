@@ -1,0 +1,37 @@
+#include "kernels/int8.h"
+
+#include <array>
+
+#include "kernels/cpu/int8_kernels.h"
+#include "kernels/ref/int8.h"
+
+namespace longheads {
+namespace {
+
+std::string DeclinedAvx2() {
+  __builtin_cpu_init();
+  const bool has =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return has ? "" : "this processor lacks AVX2, FMA or F16C";
+}
+
+std::string DeclinedVnni() {
+  __builtin_cpu_init();
+  const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
+                   DeclinedAvx2().empty();
+  return has ? "" : "this processor lacks AVX-512 with VNNI";
+}
+
+}  // namespace
+
+std::span<const Implementation<Int8Kernels>> Int8Implementations() {
+  static const std::array<Implementation<Int8Kernels>, 3> implementations = {{
+      {"avx512", DeclinedVnni(), &cpu::kInt8Avx512Vnni},
+      {"avx2", DeclinedAvx2(), &cpu::kInt8Avx2},
+      {"ref", "", &ref::kInt8},
+  }};
+  return implementations;
+}
+
+}  // namespace longheads

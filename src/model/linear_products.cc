@@ -1,0 +1,205 @@
+#include "model/linear_products.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace longheads {
+namespace {
+
+constexpr int64_t kTile = Int8Weights::kTile;
+
+// Finds the product that task number `task` belongs to, where each has tasks_of(product) of them in turn, and
+// leaves the number within it.
+template <typename TasksOf>
+const LinearProduct& ProductOf(std::span<const LinearProduct> products, int64_t& task,
+                               const TasksOf& tasks_of) {
+  const LinearProduct* product = products.data();
+  for (; task >= tasks_of(*product); ++product) task -= tasks_of(*product);
+  return *product;
+}
+
+template <typename TasksOf>
+int64_t SumOfTasks(std::span<const LinearProduct> products, const TasksOf& tasks_of) {
+  int64_t n = 0;
+  for (const LinearProduct& product : products) n += tasks_of(product);
+  return n;
+}
+
+int64_t DivideUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
+
+}  // namespace
+
+LinearProducts::LinearProducts(const LinearKernels& kernels, ComputeType compute, ThreadPool& pool)
+    : kernels_(kernels),
+      compute_(compute),
+      pool_(pool),
+      panels_(static_cast<std::size_t>(pool.n_threads())) {}
+
+void LinearProducts::Prepare(LinearWeights& weights) const {
+  const TensorView& w = weights.w;
+  if (compute_ != ComputeType::kInt8 || !HasIntegers(w.type)) return;
+  auto integers = std::make_unique<Int8Weights>(w.type, w.shape[0], w.shape[1]);
+  pool_.Run(integers->n_tiles(), [&](int64_t tile, int) { integers->Pack(w.data, tile); });
+  weights.integers = std::move(integers);
+}
+
+// A file mixes types: neighbours of a kind go together.
+template <typename Body>
+void LinearProducts::ForEachKind(std::span<const LinearProduct> products, const Body& body) {
+  for (std::size_t begin = 0, end = 0; begin < products.size(); begin = end) {
+    const bool integers = products[begin].weights->integers != nullptr;
+    while (end < products.size() && (products[end].weights->integers != nullptr) == integers) ++end;
+    body(products.subspan(begin, end - begin), integers);
+  }
+}
+
+void LinearProducts::Prefill(std::span<const LinearProduct> products, int64_t n_rows,
+                             const CancelToken* cancel) {
+  // Enough rows for a tile's weights to be read from cache, and few enough for their activations to stay
+  // there.
+  constexpr int64_t kTilesPerTask = 12, kRowsPerTask = 128;
+  ForEachKind(products, [&](std::span<const LinearProduct> some, bool integers) {
+    if (integers) return MultiplyIntegers(some, n_rows, kTilesPerTask, kRowsPerTask, cancel);
+    MultiplyPacked(some, n_rows, cancel);
+  });
+  if (Cancelled(cancel)) return;
+  for (const LinearProduct& product : products) {
+    const std::vector<float>& bias = product.weights->bias;
+    if (bias.empty()) continue;
+    const int64_t n_out = product.weights->n_out();
+    constexpr int64_t kRows = 32;
+    pool_.Run(DivideUp(n_rows, kRows), [&](int64_t task, int) {
+      for (int64_t row = task * kRows; row < std::min(n_rows, (task + 1) * kRows); ++row)
+        kernels_.vector.add(product.y + row * n_out, bias.data(), n_out);
+    });
+  }
+}
+
+void LinearProducts::Decode(std::span<const LinearProduct> products, int64_t n_rows,
+                            int64_t outputs_per_task) {
+  ForEachKind(products, [&](std::span<const LinearProduct> some, bool integers) {
+    if (integers) return MultiplyIntegers(some, n_rows, DivideUp(outputs_per_task, kTile), n_rows, nullptr);
+    MultiplyVectors(some, n_rows, outputs_per_task);
+  });
+  for (const LinearProduct& product : products) {
+    const std::vector<float>& bias = product.weights->bias;
+    if (bias.empty()) continue;
+    const int64_t n_out = product.weights->n_out();
+    for (int64_t row = 0; row < n_rows; ++row)
+      kernels_.vector.add(product.y + row * n_out, bias.data(), n_out);
+  }
+}
+
+// ---- Float products
+
+const Gemm& LinearProducts::GemmFor(const TensorView& w) {
+  for (const std::unique_ptr<Gemm>& gemm : gemms_) {
+    if (gemm->n() == w.shape[0] && gemm->k() == w.shape[1]) return *gemm;
+  }
+  gemms_.push_back(
+      kernels_.gemm.create(w.shape[1], w.shape[0], compute_, kernels_.vector, pool_.n_threads()));
+  return *gemms_.back();
+}
+
+void LinearProducts::Pack(const LinearProduct& product, std::byte* packed) {
+  const TensorView& w = product.weights->w;
+  const Gemm& gemm = GemmFor(w);
+  const int64_t row_bytes = static_cast<int64_t>(*BytesOf(w.type, w.shape[1]));
+  for (Buffer<float>& panel : panels_) panel.Reserve(Gemm::kPanel * gemm.k());
+  pool_.Run(gemm.n_panels(), [&](int64_t panel, int thread) {
+    float* const rows = panels_[static_cast<std::size_t>(thread)].data();
+    kernels_.quantised.dequantize(w.type, w.data + panel * Gemm::kPanel * row_bytes,
+                                  gemm.panel_width(panel) * gemm.k(), rows);
+    gemm.Pack(panel, rows, packed + panel * gemm.panel_stride(), thread);
+  });
+}
+
+void LinearProducts::MultiplyPacked(std::span<const LinearProduct> products, int64_t n_rows,
+                                    const CancelToken* cancel) {
+  const auto bytes_of = [this](const LinearProduct& product) {
+    const Gemm& gemm = GemmFor(product.weights->w);
+    return gemm.n_panels() * gemm.panel_stride();
+  };
+  packed_.Reserve(SumOfTasks(products, bytes_of));
+  std::byte* at = packed_.data();
+  for (const LinearProduct& product : products) {
+    Pack(product, at);
+    at += bytes_of(product);
+  }
+  const int64_t n_tiles = DivideUp(n_rows, Gemm::kTileRows);
+  const auto tasks_of = [&](const LinearProduct& product) {
+    return GemmFor(product.weights->w).n_panels() * n_tiles;
+  };
+  // Tiles innermost: the threads' neighbouring tasks share a panel of weights, which stays in cache.
+  pool_.Run(SumOfTasks(products, tasks_of), [&](int64_t task, int thread) {
+    if (Cancelled(cancel)) return;
+    const LinearProduct& product = ProductOf(products, task, tasks_of);
+    const Gemm& gemm = GemmFor(product.weights->w);
+    const std::byte* packed = packed_.data();
+    for (const LinearProduct* before = products.data(); before != &product; ++before)
+      packed += bytes_of(*before);
+    const int64_t panel = task / n_tiles, row = task % n_tiles * Gemm::kTileRows;
+    gemm.Multiply(panel, product.x + row * gemm.k(), packed + panel * gemm.panel_stride(),
+                  std::min(Gemm::kTileRows, n_rows - row), product.y + row * gemm.n(), gemm.n(), thread);
+  });
+}
+
+// Rows of all matrices in one loop; every row of weights is read once and meets all tokens of the batch.
+void LinearProducts::MultiplyVectors(std::span<const LinearProduct> products, int64_t n_rows,
+                                     int64_t outputs_per_task) {
+  const auto tasks_of = [&](const LinearProduct& product) {
+    return DivideUp(product.weights->n_out(), outputs_per_task);
+  };
+  pool_.Run(SumOfTasks(products, tasks_of), [&](int64_t task, int) {
+    const LinearProduct& product = ProductOf(products, task, tasks_of);
+    const TensorView& w = product.weights->w;
+    const int64_t n_out = w.shape[0], k = w.shape[1];
+    const int64_t begin = task * outputs_per_task, end = std::min(n_out, begin + outputs_per_task);
+    for (int64_t row = 0; row < n_rows; ++row) {
+      kernels_.quantised.gemv(w.type, w.data, begin, end, k, product.x + row * k,
+                              product.y + row * n_out + begin);
+    }
+  });
+}
+
+// ---- Integer products
+
+Int8Rows LinearProducts::Quantise(const LinearProduct& product, int64_t n_rows) {
+  constexpr int64_t kRows = 8;  // in one task
+  const int64_t k = product.weights->n_in();
+  p_.Reserve(n_rows * k);
+  blocks_.Reserve(n_rows * (k / 32));
+  const auto quantise = [&](int64_t task, int) {
+    for (int64_t row = task * kRows; row < std::min(n_rows, (task + 1) * kRows); ++row) {
+      kernels_.int8.quantise(product.x + row * k, k, p_.data() + row * k, blocks_.data() + row * (k / 32));
+    }
+  };
+  if (n_rows <= kRows) {
+    quantise(0, 0);  // less work than waking threads
+  } else {
+    pool_.Run(DivideUp(n_rows, kRows), quantise);
+  }
+  return {.p = p_.data(), .blocks = blocks_.data(), .k = k};
+}
+
+void LinearProducts::MultiplyIntegers(std::span<const LinearProduct> products, int64_t n_rows,
+                                      int64_t tiles_per_task, int64_t rows_per_task,
+                                      const CancelToken* cancel) {
+  const Int8Rows x = Quantise(products[0], n_rows);
+  const int64_t row_tasks = DivideUp(n_rows, rows_per_task);
+  const auto tasks_of = [&](const LinearProduct& product) {
+    return DivideUp(product.weights->integers->n_tiles(), tiles_per_task) * row_tasks;
+  };
+  pool_.Run(SumOfTasks(products, tasks_of), [&](int64_t task, int) {
+    if (Cancelled(cancel)) return;
+    const LinearProduct& product = ProductOf(products, task, tasks_of);
+    const Int8Weights& weights = *product.weights->integers;
+    const int64_t tile = task / row_tasks * tiles_per_task, row = task % row_tasks * rows_per_task;
+    kernels_.int8.multiply(weights, tile, std::min(weights.n_tiles(), tile + tiles_per_task),
+                           {.p = x.p + row * x.k, .blocks = x.blocks + row * (x.k / 32), .k = x.k},
+                           std::min(rows_per_task, n_rows - row), product.y + row * weights.n(), weights.n());
+  });
+}
+
+}  // namespace longheads

@@ -1,0 +1,75 @@
+// The products of linear layers, in the model's compute type: Y = X W^T + bias.
+//
+// Prefill in float32 or bfloat16 de-quantises a layer's weights, packs them for GEMM, and forgets them with
+// the call; decode multiplies them as they lie in the file, in float32. Integer products keep weights laid
+// out anew (Int8Weights), and are one operation for both.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/cancel.h"
+#include "base/thread_pool.h"
+#include "kernels/gemm.h"
+#include "kernels/int8.h"
+#include "kernels/quantised.h"
+#include "kernels/vector_ops.h"
+#include "model/weights.h"
+
+namespace longheads {
+
+// The chosen implementations that they need.
+struct LinearKernels {
+  const GemmKernels& gemm;
+  const Int8Kernels& int8;
+  const QuantisedKernels& quantised;
+  const VectorKernels& vector;
+};
+
+struct LinearProduct {
+  const LinearWeights* weights;
+  const float* x;  // [n_rows, n_in], rows up to a multiple of LinearProducts::kRowUnit readable
+  float* y;        // [n_rows, n_out]
+};
+
+class LinearProducts {
+ public:
+  // Activations are allocated in whole multiples of so many rows.
+  static constexpr int64_t kRowUnit = Gemm::kTileRows;
+
+  LinearProducts(const LinearKernels& kernels, ComputeType compute, ThreadPool& pool);
+
+  // Lays the weights out for integer products where that is the compute type and they have integers. Once for
+  // each.
+  void Prepare(LinearWeights& weights) const;
+
+  // Of many rows, a prompt's. All products have one x. Rows are unfinished where it was cancelled.
+  void Prefill(std::span<const LinearProduct> products, int64_t n_rows, const CancelToken* cancel);
+  // Of few rows, a token each. All products have one x; outputs are shared out in tasks of outputs_per_task.
+  void Decode(std::span<const LinearProduct> products, int64_t n_rows, int64_t outputs_per_task);
+
+ private:
+  // body(neighbouring products of one kind, whether they have integers).
+  template <typename Body>
+  static void ForEachKind(std::span<const LinearProduct> products, const Body& body);
+  const Gemm& GemmFor(const TensorView& w);
+  // The weights of `product` packed for its Gemm, at `packed`.
+  void Pack(const LinearProduct& product, std::byte* packed);
+  void MultiplyPacked(std::span<const LinearProduct> products, int64_t n_rows, const CancelToken* cancel);
+  void MultiplyVectors(std::span<const LinearProduct> products, int64_t n_rows, int64_t outputs_per_task);
+  void MultiplyIntegers(std::span<const LinearProduct> products, int64_t n_rows, int64_t tiles_per_task,
+                        int64_t rows_per_task, const CancelToken* cancel);
+  Int8Rows Quantise(const LinearProduct& product, int64_t n_rows);  // of its x
+
+  LinearKernels kernels_;
+  ComputeType compute_;
+  ThreadPool& pool_;
+  std::vector<std::unique_ptr<Gemm>> gemms_;  // one for each shape of weights
+  std::vector<Buffer<float>> panels_;         // per thread: one panel's weights de-quantised, [kPanel, k]
+  Buffer<std::byte> packed_;                  // the weights of one call
+  Buffer<int8_t> p_;                          // activations of one call, quantised
+  Buffer<Int8BlockSums> blocks_;
+};
+
+}  // namespace longheads
