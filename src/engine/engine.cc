@@ -166,6 +166,19 @@ ComputeCost Engine::PlanDecode(int64_t n_tokens) const {
   return cost;
 }
 
+double Engine::PlanDecodeBytes(int64_t n_tokens) const {
+  const ModelConfig& c = config();
+  const int64_t n = insertion_.ModelSize(n_tokens);
+  const double pair = 2.0 * static_cast<double>(c.head_dim) * (kv_type_ == KvType::kF32 ? 4 : 2);
+  double bytes = static_cast<double>(transformer_->DecodeWeightBytes());
+  for (const LayerAttention& attention : transformer_->attention()) {
+    const AttentionWork work = attention.policy->Work(n, Phase::kDecode, attention_model_.shape);
+    bytes += work.attended * static_cast<double>(c.n_kv_heads) / static_cast<double>(c.n_heads) * pair;
+    bytes += std::min(4.0 * work.chosen_by, static_cast<double>(attention.policy->StateBytes(n)));
+  }
+  return bytes;
+}
+
 double Engine::LayerCost() const {
   const ModelConfig& c = config();
   const int64_t layer =

@@ -115,6 +115,9 @@ class Engine {
   // Of a prompt of n_tokens, and of generating the token after n_tokens - 1 others.
   ComputeCost PlanPrefill(int64_t n_tokens) const;
   ComputeCost PlanDecode(int64_t n_tokens) const;
+  // Bytes that generating it must read: weights as the file has them, keys and values as they are stored,
+  // where the heads that share them choose alike, and of the method's state what it chooses by.
+  double PlanDecodeBytes(int64_t n_tokens) const;
 
   // The prompt as token ids: in the chat form, the template around one user message; else the text as it
   // stands, with BOS where the vocabulary asks for it.

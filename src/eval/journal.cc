@@ -107,16 +107,6 @@ Status JournalFile::WriteSummary(const std::string& csv) const {
   return file.Commit();
 }
 
-std::string CsvField(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + '"';
-}
-
 std::string FormatLength(int64_t length) {
   return length % 1024 == 0 ? fmt::format("{}k", length / 1024) : fmt::format("{}", length);
 }

@@ -82,9 +82,6 @@ class Journal {
   std::vector<Record> records_;
 };
 
-// A field of a CSV line: quoted where it has to be (methods hold commas, file names anything).
-std::string CsvField(const std::string& text);
-
 // "4k" for 4096, "1000" for 1000.
 std::string FormatLength(int64_t length);
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/csv.h"
+
 namespace longheads {
 namespace {
 

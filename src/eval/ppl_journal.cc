@@ -7,6 +7,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/csv.h"
+
 namespace longheads {
 namespace {
 

@@ -28,6 +28,8 @@ std::string_view NameOf(ComputeType type) {
   return "";
 }
 
+std::unique_ptr<PeakGemm> MakePeakGemm(ComputeType type) { return onednn::MakePeakGemm(type); }
+
 bool LimitGemm(std::string_view backend) { return onednn::Limit(backend); }
 
 }  // namespace longheads

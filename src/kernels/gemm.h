@@ -69,6 +69,17 @@ struct GemmKernels {
 // for the process: oneDNN's ceiling is global, and set before its first product.
 std::span<const Implementation<GemmKernels>> GemmImplementations();
 
+// A large product on operands of its own, for measuring what this machine can do. On the calling thread.
+class PeakGemm {
+ public:
+  virtual ~PeakGemm() = default;
+  virtual double operations() const = 0;  // of one Run: two for a multiply-add
+  virtual void Run() = 0;
+};
+
+// Null where the processor has no instructions for the type. kInt8: unsigned with signed bytes, sums of 32 bits.
+std::unique_ptr<PeakGemm> MakePeakGemm(ComputeType type);
+
 // Tells oneDNN not to look above a backend ("avx2", ...). Whether it will not: after its first product it is too
 // late, and products run on what it chose then.
 bool LimitGemm(std::string_view backend);

@@ -22,6 +22,19 @@ std::vector<double> PerUnit(std::vector<double> theta, int64_t unit) {
 
 Error Stopped() { return {ErrorKind::kCancelled, "stopped"}; }
 
+// Of all linear layers, the vocabulary's among them.
+template <typename Bytes>
+uint64_t SumOverLinears(const ModelWeights& weights, const Bytes& bytes) {
+  uint64_t sum = bytes(weights.output);
+  for (const LayerWeights& layer : weights.layers) {
+    for (const LinearWeights* linear :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      sum += bytes(*linear);
+    }
+  }
+  return sum;
+}
+
 }  // namespace
 
 Result<KernelChoice> ChooseKernels(std::string_view backend) {
@@ -370,17 +383,14 @@ uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
 }
 
 uint64_t Transformer::PreparedBytes() const {
-  const auto bytes = [](const LinearWeights& linear) {
+  return SumOverLinears(weights_, [](const LinearWeights& linear) {
     return linear.integers ? static_cast<uint64_t>(linear.integers->bytes()) : 0;
-  };
-  uint64_t sum = bytes(weights_.output);
-  for (const LayerWeights& layer : weights_.layers) {
-    for (const LinearWeights* linear :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-      sum += bytes(*linear);
-    }
-  }
-  return sum;
+  });
+}
+
+uint64_t Transformer::DecodeWeightBytes() const {
+  return SumOverLinears(
+      weights_, [](const LinearWeights& linear) { return *BytesOf(linear.w.type, linear.w.elements()); });
 }
 
 }  // namespace longheads

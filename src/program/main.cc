@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "program/bench_command.h"
 #include "program/eval_command.h"
 
 int main(int argc, char** argv) {
@@ -33,6 +34,7 @@ int main(int argc, char** argv) {
   longheads::AddMethodsCommand(program, command);
   longheads::AddFitEsaCommand(program, command);
   longheads::AddEvalCommand(program, command);
+  longheads::AddBenchCommand(program, command);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

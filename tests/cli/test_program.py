@@ -304,6 +304,37 @@ class Logits(unittest.TestCase):
         self.assertEqual((ids.read_bytes(), model.read_bytes()), before)
 
 
+class Bench(unittest.TestCase):
+    def test_limits_of_this_machine(self):
+        result = run("bench", "limits", "--repeats", 1, "--threads", 1, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        limits = json.loads(result.stdout)
+        self.assertEqual(limits["threads"], 1)
+        self.assertGreater(limits["read"]["median"], 0)
+
+    def test_a_table_and_files_of_a_sweep(self):
+        out = SCRATCH / self.id()
+        result = run("bench", "sweep", "-m", MODELS / "plain.gguf", "--attn", "full;streaming-llm", "--lengths", "100,40",
+                     "--repeats", 2, "-n", 3, "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = result.stdout.decode().splitlines()
+        self.assertRegex(table[0], r" \d+ threads; median")
+        self.assertEqual([line.split()[:2] for line in table[-4:]],
+                         [["full", "40"], ["full", "100"], ["streaming-llm", "40"], ["streaming-llm", "100"]])
+        rows = json.loads((out / "sweep.json").read_text())["rows"]
+        self.assertEqual([(row["attn"], row["length"], row["prefill"]["n"], row["decode"]["n"]) for row in rows],
+                         [(attn, n, 2, 6) for attn in ("full", "streaming-llm") for n in (40, 100)])
+        lines = (out / "sweep.csv").read_text().splitlines()
+        self.assertEqual(len(lines), 5)
+        self.assertTrue(lines[1].startswith("full,40,"))
+
+    def test_what_cannot_be_measured(self):
+        for options in (("--repeats", 0), ("--lengths", 0), ("-n", -1), ("--attn", "ful"), ("--lengths", "40,x")):
+            result = run("bench", "sweep", "-m", MODELS / "plain.gguf", *options)
+            self.assertEqual(result.returncode, 2, options)
+            self.assertTrue(result.stderr, options)
+
+
 class Perplexity(unittest.TestCase):
     COMMAND = ["eval", "ppl", "-m", "", "--attn", "full;longheads,chunk=16,window=64,begin=64", "--lengths", "200,100",
                "--samples", 2, "--score", 20, "--compute", "f32"]
@@ -516,7 +547,7 @@ class Help(unittest.TestCase):
     def test_every_command_has_help_with_an_example(self):
         self.assertIn(b"run -f", run("--help").stdout)
         for command in (["run"], ["tokenize"], ["detokenize"], ["logits"], ["info"], ["methods"], ["eval", "passkey"],
-                        ["eval", "ppl"]):
+                        ["eval", "ppl"], ["bench", "limits"], ["bench", "sweep"]):
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn(b"Example", result.stdout, command)

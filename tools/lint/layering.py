@@ -18,7 +18,7 @@ FLOORS = [
     ["attention"],
     ["model"],
     ["engine"],
-    ["cli", "server", "eval"],
+    ["cli", "server", "eval", "bench"],
     ["program"],  # main: joins the faces
 ]
 FLOOR_OF = {folder: floor for floor, folders in enumerate(FLOORS) for folder in folders}

@@ -10,5 +10,6 @@ namespace longheads::onednn {
 
 std::vector<Implementation<GemmKernels>> Implementations();
 bool Limit(std::string_view backend);
+std::unique_ptr<PeakGemm> MakePeakGemm(ComputeType type);
 
 }  // namespace longheads::onednn

@@ -1,0 +1,133 @@
+#include "bench/limits.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tensor/tensor.h"
+
+namespace longheads {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+Error Stopped() { return {ErrorKind::kCancelled, "interrupted"}; }
+
+// Sum of the 64-bit words: as little work for each byte as a reader can do.
+uint64_t ReadAll(const uint64_t* words, int64_t n) {
+  uint64_t sums[16] = {};
+  for (int64_t i = 0; i + 16 <= n; i += 16) {
+    for (int j = 0; j < 16; ++j) sums[j] += words[i + j];
+  }
+  uint64_t sum = 0;
+  for (const uint64_t s : sums) sum += s;
+  return sum;
+}
+
+Result<Measured> MeasureRead(ThreadPool& pool, int repeats, const CancelToken* cancel) {
+  constexpr int64_t kWords = int64_t{256} << 17;  // 256 MiB: more than the caches hold
+  constexpr int64_t kTasks = 256;
+  Buffer<uint64_t> words(kWords);
+  std::atomic<uint64_t> sink{0};  // so that nothing is left out
+  std::vector<double> rates;
+  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first wakes the threads
+    constexpr int kPasses = 4;
+    if (Cancelled(cancel)) return tl::unexpected<Error>(Stopped());
+    const auto start = Clock::now();
+    for (int pass = 0; pass < kPasses; ++pass) {
+      pool.Run(kTasks, [&](int64_t task, int) {
+        sink += ReadAll(words.data() + task * (kWords / kTasks), kWords / kTasks);
+      });
+    }
+    if (repeat >= 0) rates.push_back(kPasses * 8.0 * kWords / Since(start));
+  }
+  return Summarise(rates);
+}
+
+Result<Measured> MeasureProducts(ComputeType type, ThreadPool& pool, int repeats, const CancelToken* cancel) {
+  std::vector<std::unique_ptr<PeakGemm>> products;  // one for each thread
+  for (int i = 0; i < pool.n_threads(); ++i) products.push_back(MakePeakGemm(type));
+  if (products[0] == nullptr) return Measured{};
+  std::vector<double> rates;
+  int64_t rounds = 1;
+  for (int repeat = -2; repeat < repeats;
+       ++repeat) {  // one to warm up, one to find how many take long enough
+    if (Cancelled(cancel)) return tl::unexpected<Error>(Stopped());
+    const auto start = Clock::now();
+    // A task for each thread; which thread takes which is as good as any.
+    pool.Run(pool.n_threads(), [&](int64_t task, int) {
+      for (int64_t round = 0; round < rounds; ++round) products[static_cast<std::size_t>(task)]->Run();
+    });
+    const double seconds = Since(start);
+    const double operations = static_cast<double>(rounds * pool.n_threads()) * products[0]->operations();
+    if (repeat == -1)
+      rounds = std::max<int64_t>(1, static_cast<int64_t>(0.2 * static_cast<double>(rounds) / seconds));
+    if (repeat >= 0) rates.push_back(operations / seconds);
+  }
+  return Summarise(rates);
+}
+
+nlohmann::ordered_json Json(const Measured& measured) {
+  if (measured.n == 0) return nullptr;
+  return {
+      {"median", measured.median}, {"low", measured.low}, {"high", measured.high}, {"repeats", measured.n}};
+}
+
+}  // namespace
+
+const Measured& MachineLimits::products(ComputeType type) const {
+  switch (type) {
+    case ComputeType::kBF16:
+      return bf16.n > 0 ? bf16 : f32;  // without the instructions they are products of float32
+    case ComputeType::kInt8:
+      return int8;
+    case ComputeType::kF32:
+      break;
+  }
+  return f32;
+}
+
+Result<MachineLimits> MeasureLimits(ThreadPool& pool, int repeats, const CancelToken* cancel) {
+  MachineLimits limits{.threads = pool.n_threads()};
+  LH_ASSIGN(limits.read, MeasureRead(pool, repeats, cancel));
+  LH_ASSIGN(limits.f32, MeasureProducts(ComputeType::kF32, pool, repeats, cancel));
+  LH_ASSIGN(limits.bf16, MeasureProducts(ComputeType::kBF16, pool, repeats, cancel));
+  LH_ASSIGN(limits.int8, MeasureProducts(ComputeType::kInt8, pool, repeats, cancel));
+  return limits;
+}
+
+std::string DescribeProcessor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t at = line.find(": ");
+    if (at != std::string::npos) return line.substr(at + 2);
+  }
+  return "an unknown processor";
+}
+
+std::string LimitsTable(const MachineLimits& limits) {
+  const auto products = [](const char* name, const Measured& measured) {
+    return fmt::format("{:<22}{}\n", name,
+                       measured.n == 0 ? "- (no instructions for it)" : Format(measured, 1e9) + " GOP/s");
+  };
+  return fmt::format("{}, {} threads; median (least-most of {} repeats)\n", DescribeProcessor(),
+                     limits.threads, limits.read.n) +
+         fmt::format("{:<22}{} GB/s\n", "read from memory", Format(limits.read, 1e9)) +
+         products("products in f32", limits.f32) + products("products in bf16", limits.bf16) +
+         products("products in int8", limits.int8);
+}
+
+std::string LimitsJson(const MachineLimits& limits) {
+  const nlohmann::ordered_json json = {{"processor", DescribeProcessor()}, {"threads", limits.threads},
+                                       {"read", Json(limits.read)},        {"f32", Json(limits.f32)},
+                                       {"bf16", Json(limits.bf16)},        {"int8", Json(limits.int8)}};
+  return json.dump();
+}
+
+}  // namespace longheads

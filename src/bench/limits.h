@@ -1,0 +1,35 @@
+// What this machine can do at most: bytes read from memory and operations of large matrix products, on all
+// threads together. Speeds of the engine are told as shares of these.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/cancel.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "bench/measured.h"
+#include "kernels/gemm.h"
+
+namespace longheads {
+
+struct MachineLimits {
+  int threads = 0;
+  Measured read = {};  // bytes a second, from memory
+  Measured f32 = {};   // operations a second of oneDNN's products: two for a multiply-add
+  Measured bf16 = {};  // not measured where the processor has no instructions for it
+  Measured int8 = {};  // of unsigned with signed bytes
+
+  const Measured& products(ComputeType type) const;
+};
+
+// Takes a second or so for each figure and five repeats. kCancelled where it was interrupted.
+Result<MachineLimits> MeasureLimits(ThreadPool& pool, int repeats, const CancelToken* cancel);
+
+// "AMD EPYC 9B14, 2 threads": the processor as the system names it.
+std::string DescribeProcessor();
+
+std::string LimitsTable(const MachineLimits& limits);
+std::string LimitsJson(const MachineLimits& limits);
+
+}  // namespace longheads

@@ -1,0 +1,116 @@
+#include "bench/sweep.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <random>
+
+#include "engine/sampler.h"
+
+namespace longheads {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// The system's note of the most memory that this process had, counted from now. Where it cannot be reset the
+// note is of all that came before too.
+void ResetPeakMemory() { std::ofstream("/proc/self/clear_refs") << 5; }
+
+uint64_t PeakMemory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+// Neither a cache of prefixes nor a lucky text makes a prompt of them faster.
+std::vector<TokenId> RandomTokens(int64_t n, int64_t vocab_size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<TokenId> tokens(static_cast<std::size_t>(n));
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % static_cast<uint64_t>(vocab_size));
+  return tokens;
+}
+
+class Runner {
+ public:
+  Runner(Engine& engine, const SweepOptions& options, const SweepHooks& hooks)
+      : engine_(engine), options_(options), hooks_(hooks) {}
+
+  Status Run(SweepRow& row) {
+    LH_TRY(engine_.ExpectText(row.length + options_.n_decode));
+    row.compute = engine_.compute();
+    row.prefill_cost = engine_.PlanPrefill(row.length);
+    row.decode_cost = engine_.PlanDecode(row.length + options_.n_decode / 2);
+    row.decode_bytes = engine_.PlanDecodeBytes(row.length + options_.n_decode / 2);
+    ResetPeakMemory();
+    prefill_.clear();
+    decode_.clear();
+    for (int repeat = 0; repeat < options_.repeats; ++repeat) {
+      LH_TRY(Repeat(row, options_.seed + static_cast<uint64_t>(repeat)));
+    }
+    row.prefill = Summarise(prefill_);
+    if (!decode_.empty()) row.decode = Summarise(decode_);
+    row.peak_memory = PeakMemory();
+    return {};
+  }
+
+ private:
+  Status Repeat(const SweepRow& row, uint64_t seed) {
+    const std::vector<TokenId> tokens = RandomTokens(row.length, engine_.config().vocab_size, seed);
+    Session session = engine_.NewSession();
+    ForwardControl control{.cancel = hooks_.cancel};
+    if (hooks_.on_work) control.progress = hooks_.on_work(row.attention, row.length);
+    auto start = Clock::now();
+    LH_ASSIGN(std::vector<float> hidden, engine_.Prefill(session, tokens, Outputs::kLast, control));
+    TokenId next = ArgMax(engine_.Logits(hidden));
+    prefill_.push_back(Since(start));
+    for (int64_t i = 0; i < options_.n_decode; ++i) {
+      if (Cancelled(hooks_.cancel)) return MakeError(ErrorKind::kCancelled, "interrupted");
+      Session* const self = &session;
+      start = Clock::now();
+      LH_TRY(engine_.Decode(std::span(&self, 1), std::span(&next, 1), hidden));
+      next = ArgMax(engine_.Logits(hidden));
+      decode_.push_back(Since(start));
+    }
+    return {};
+  }
+
+  Engine& engine_;
+  const SweepOptions& options_;
+  const SweepHooks& hooks_;
+  std::vector<double> prefill_, decode_;
+};
+
+}  // namespace
+
+Status CheckSweep(const SweepOptions& options, const SweepHooks& hooks) {
+  if (options.lengths.empty() || *std::min_element(options.lengths.begin(), options.lengths.end()) < 1) {
+    return InvalidInput("--lengths must name prompts of at least one token");
+  }
+  if (options.repeats < 1) return InvalidInput("--repeats must be at least 1");
+  if (options.n_decode < 0) return InvalidInput("--predict must not be negative");
+  for (const std::string& attention : options.attention) LH_TRY(hooks.load(attention));
+  return {};
+}
+
+Status RunSweep(SweepOptions options, const SweepHooks& hooks, std::vector<SweepRow>& rows) {
+  LH_TRY(CheckSweep(options, hooks));
+  std::sort(options.lengths.begin(), options.lengths.end());
+  for (const std::string& attention : options.attention) {
+    LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
+    if (hooks.on_method) hooks.on_method(*engine, attention);
+    Runner runner(*engine, options, hooks);
+    for (const int64_t length : options.lengths) {
+      SweepRow row{.attention = attention, .length = length};
+      LH_TRY(runner.Run(row));
+      rows.push_back(row);
+      if (hooks.on_row) hooks.on_row(row);
+    }
+  }
+  return {};
+}
+
+}  // namespace longheads

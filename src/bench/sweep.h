@@ -1,0 +1,64 @@
+// Speed against length: how fast each method reads a prompt, and how fast it generates after it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/cancel.h"
+#include "base/result.h"
+#include "bench/limits.h"
+#include "engine/engine.h"
+
+namespace longheads {
+
+struct SweepOptions {
+  std::vector<std::string> attention;  // as --attn takes them
+  std::vector<int64_t> lengths;        // of the prompt, tokens
+  int64_t n_decode = 32;               // tokens generated after each prompt
+  int repeats = 3;
+  uint64_t seed = 1;  // of the prompts' tokens, which are drawn anew for each repeat
+};
+
+struct SweepRow {
+  std::string attention;
+  int64_t length = 0;
+  ComputeType compute = ComputeType::kF32;
+  Measured prefill = {};  // seconds of the whole prompt
+  Measured decode = {};   // seconds of one token with vocabulary and choice: of every token of every repeat
+  ComputeCost prefill_cost = {};  // what both must compute, and what a token must read
+  ComputeCost decode_cost = {};
+  double decode_bytes = 0;
+  uint64_t peak_memory = 0;  // bytes of this process while it ran, weights included
+};
+
+struct SweepHooks {
+  std::function<Result<std::unique_ptr<Engine>>(const std::string& attention)> load;
+  std::function<void(const Engine& engine, const std::string& attention)> on_method = {};
+  std::function<std::function<void(double)>(const std::string& attention, int64_t length)> on_work = {};
+  std::function<void(const SweepRow& row)> on_row = {};
+  const CancelToken* cancel = nullptr;
+};
+
+// Whether there is something to measure, and every method can be loaded.
+Status CheckSweep(const SweepOptions& options, const SweepHooks& hooks);
+
+// Method by method, lengths ascending. `rows` has what was done even where it ends with an error; kCancelled
+// where it was interrupted.
+Status RunSweep(SweepOptions options, const SweepHooks& hooks, std::vector<SweepRow>& rows);
+
+// The share of the time that the machine, at its limits, would have needed: products with weights at the rate
+// of the compute type, attention at that of float32, in which it computes; for decode the bytes that must be
+// read.
+double PrefillShare(const SweepRow& row, const MachineLimits& limits);
+double DecodeShare(const SweepRow& row, const MachineLimits& limits);
+
+std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& limits);
+std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& limits,
+                     const std::string& model);
+std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& limits,
+                      const std::string& model);
+
+}  // namespace longheads

@@ -1,0 +1,83 @@
+// What a sweep found, for eyes and for programs.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/csv.h"
+#include "bench/sweep.h"
+
+namespace longheads {
+namespace {
+
+// Tokens a second.
+Measured PrefillSpeed(const SweepRow& row) { return PerSecond(static_cast<double>(row.length), row.prefill); }
+Measured DecodeSpeed(const SweepRow& row) { return PerSecond(1, row.decode); }
+
+}  // namespace
+
+double PrefillShare(const SweepRow& row, const MachineLimits& limits) {
+  const ComputeCost& cost = row.prefill_cost;
+  const double seconds = cost.weights / limits.products(row.compute).median +
+                         (cost.attention + cost.choosing) / limits.f32.median;
+  return seconds / row.prefill.median;
+}
+
+double DecodeShare(const SweepRow& row, const MachineLimits& limits) {
+  return row.decode.n == 0 ? 0 : row.decode_bytes / limits.read.median / row.decode.median;
+}
+
+std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& limits) {
+  std::size_t width = 6;
+  for (const SweepRow& row : rows) width = std::max(width, row.attention.size());
+  std::string table =
+      fmt::format("{:<{}}  {:>7}  {:>24}  {:>8}  {:>24}  {:>8}  {:>9}\n", "method", width, "tokens",
+                  "prefill, tokens/s", "of limit", "decode, tokens/s", "of limit", "memory");
+  for (const SweepRow& row : rows) {
+    table +=
+        fmt::format("{:<{}}  {:>7}  {:>24}  {:>7.0f}%  {:>24}  {:>7.0f}%  {:>9}\n", row.attention, width,
+                    row.length, Format(PrefillSpeed(row)), 100 * PrefillShare(row, limits),
+                    Format(DecodeSpeed(row)), 100 * DecodeShare(row, limits), FormatBytes(row.peak_memory));
+  }
+  return table;
+}
+
+std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& limits,
+                     const std::string& model) {
+  std::string csv =
+      "attn,length,compute,repeats,prefill,prefill_low,prefill_high,prefill_share,decode,decode_low,decode_"
+      "high,"
+      "decode_share,peak_memory,model,processor,threads,read,products\n";
+  for (const SweepRow& row : rows) {
+    const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
+    csv += fmt::format(
+        "{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},{:.2f},{:.2f},{:.2f},{:.4f},{},{},{},{},{:.4g},{:.4g}\n",
+        CsvField(row.attention), row.length, NameOf(row.compute), row.prefill.n, prefill.median, prefill.low,
+        prefill.high, PrefillShare(row, limits), decode.median, decode.low, decode.high,
+        DecodeShare(row, limits), row.peak_memory, CsvField(model), CsvField(DescribeProcessor()),
+        limits.threads, limits.read.median, limits.products(row.compute).median);
+  }
+  return csv;
+}
+
+std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& limits,
+                      const std::string& model) {
+  nlohmann::ordered_json all = {{"model", model}, {"limits", nlohmann::json::parse(LimitsJson(limits))}};
+  const auto speed = [](const Measured& m) -> nlohmann::ordered_json {
+    return {{"median", m.median}, {"low", m.low}, {"high", m.high}, {"n", m.n}};
+  };
+  all["rows"] = nlohmann::ordered_json::array();
+  for (const SweepRow& row : rows) {
+    all["rows"].push_back({{"attn", row.attention},
+                           {"length", row.length},
+                           {"compute", NameOf(row.compute)},
+                           {"prefill", speed(PrefillSpeed(row))},
+                           {"prefill_share", PrefillShare(row, limits)},
+                           {"decode", speed(DecodeSpeed(row))},
+                           {"decode_share", DecodeShare(row, limits)},
+                           {"peak_memory", row.peak_memory}});
+  }
+  return all.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace longheads

@@ -1,0 +1,99 @@
+#include "bench/sweep.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/gguf_builder.h"
+#include "tests/support/model_file.h"
+
+namespace longheads {
+namespace {
+
+class SweepTest : public testing::Test {
+ protected:
+  SweepHooks Hooks() {
+    return {.load =
+                [this](const std::string& attention) {
+                  return Engine::Load({.model_path = file_.path(), .attention = attention, .threads = 1});
+                },
+            .cancel = &cancel_};
+  }
+
+  ModelFile file_{TinyLlama({.context_length = 512})};
+  CancelToken cancel_;
+};
+
+TEST_F(SweepTest, MeasuresEveryMethodAtEveryLength) {
+  std::vector<SweepRow> rows;
+  const SweepOptions options = {
+      .attention = {"full", "streaming-llm"}, .lengths = {200, 20}, .n_decode = 4, .repeats = 3};
+  ASSERT_TRUE(RunSweep(options, Hooks(), rows));
+  ASSERT_EQ(rows.size(), 4u);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].attention, i < 2 ? "full" : "streaming-llm");
+    EXPECT_EQ(rows[i].length, i % 2 == 0 ? 20 : 200);
+    EXPECT_EQ(rows[i].prefill.n, 3);
+    EXPECT_EQ(rows[i].decode.n, 3 * 4);
+    EXPECT_GT(rows[i].prefill.low, 0);
+    EXPECT_GT(rows[i].decode.low, 0);
+    EXPECT_GT(rows[i].peak_memory, 0u);
+  }
+  EXPECT_GT(rows[1].prefill_cost.total(), rows[0].prefill_cost.total());
+  EXPECT_GT(rows[1].decode_bytes, rows[0].decode_bytes);
+}
+
+TEST_F(SweepTest, DoesWithoutGenerating) {
+  std::vector<SweepRow> rows;
+  ASSERT_TRUE(RunSweep({.attention = {"full"}, .lengths = {20}, .n_decode = 0, .repeats = 1}, Hooks(), rows));
+  EXPECT_EQ(rows[0].decode.n, 0);
+  EXPECT_EQ(DecodeShare(rows[0], {}), 0);
+}
+
+TEST_F(SweepTest, RefusesWhatItCannotMeasure) {
+  std::vector<SweepRow> rows;
+  EXPECT_FALSE(RunSweep({.attention = {"full"}, .lengths = {}}, Hooks(), rows));
+  EXPECT_FALSE(RunSweep({.attention = {"full"}, .lengths = {0}}, Hooks(), rows));
+  EXPECT_FALSE(RunSweep({.attention = {"full"}, .lengths = {20}, .repeats = 0}, Hooks(), rows));
+  EXPECT_FALSE(RunSweep({.attention = {"full"}, .lengths = {20}, .n_decode = -1}, Hooks(), rows));
+  EXPECT_FALSE(RunSweep({.attention = {"nothing"}, .lengths = {20}}, Hooks(), rows));
+  EXPECT_TRUE(rows.empty());
+}
+
+TEST_F(SweepTest, KeepsWhatWasDoneBeforeAnInterrupt) {
+  std::vector<SweepRow> rows;
+  SweepHooks hooks = Hooks();
+  hooks.on_row = [this](const SweepRow&) { cancel_.Cancel(); };
+  const Status status = RunSweep({.attention = {"full"}, .lengths = {20, 30}, .repeats = 1}, hooks, rows);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().kind, ErrorKind::kCancelled);
+  EXPECT_EQ(rows.size(), 1u);
+}
+
+// A machine of one operation and one byte a second.
+TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
+  const Measured one = {.median = 1, .low = 1, .high = 1, .n = 1};
+  const Measured four = {.median = 4, .low = 4, .high = 4, .n = 1};
+  const MachineLimits limits = {.threads = 1, .read = one, .f32 = one, .bf16 = {}, .int8 = four};
+  SweepRow row{.attention = "full", .length = 10, .compute = ComputeType::kInt8};
+  row.prefill = {.median = 100, .low = 100, .high = 100, .n = 1};
+  row.decode = {.median = 8, .low = 8, .high = 8, .n = 1};
+  row.prefill_cost = {.weights = 40, .attention = 20, .choosing = 5};
+  row.decode_bytes = 2;
+  EXPECT_DOUBLE_EQ(PrefillShare(row, limits), (40.0 / 4 + 25) / 100);
+  EXPECT_DOUBLE_EQ(DecodeShare(row, limits), 0.25);
+  row.compute = ComputeType::kBF16;  // this machine has no instructions for it
+  EXPECT_DOUBLE_EQ(PrefillShare(row, limits), 0.65);
+
+  const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, "model.gguf"));
+  EXPECT_EQ(json["rows"][0]["attn"], "full");
+  EXPECT_DOUBLE_EQ(json["rows"][0]["prefill"]["median"], 0.1);
+  EXPECT_DOUBLE_EQ(json["rows"][0]["decode_share"], 0.25);
+  const std::string csv = SweepCsv({row}, limits, "a \"model\".gguf");
+  EXPECT_NE(csv.find("full,10,bf16,1,0.10,"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("\"a \"\"model\"\".gguf\""), std::string::npos) << csv;
+  EXPECT_NE(SweepTable({row}, limits).find("65%"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace longheads

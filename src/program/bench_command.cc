@@ -1,0 +1,163 @@
+#include "program/bench_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/cores.h"
+#include "bench/sweep.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "formats/output_file.h"
+#include "program/eval_options.h"
+
+namespace longheads {
+namespace {
+
+constexpr const char* kGroup = "Measurement";
+
+void AddRepeats(CLI::App& app, int& repeats) {
+  app.add_option("--repeats", repeats,
+                 "repeats of each measurement; figures are their median, least and most")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
+Result<MachineLimits> Limits(int threads, int repeats) {
+  Note("measuring this machine's limits\n");
+  ThreadPool pool(threads > 0 ? threads : PhysicalCores());
+  return MeasureLimits(pool, repeats, &InterruptToken());
+}
+
+struct LimitsOptions {
+  int threads = 0;
+  int repeats = 5;
+  bool json = false;
+};
+
+Result<int> RunLimits(const LimitsOptions& options) {
+  LH_ASSIGN(const MachineLimits limits, Limits(options.threads, options.repeats));
+  WriteOutput(options.json ? LimitsJson(limits) + "\n" : LimitsTable(limits));
+  return 0;
+}
+
+void AddLimits(CLI::App& bench, Command& command) {
+  CLI::App* const app = bench.add_subcommand(
+      "limits", "Measures what this machine can do: bytes read, and products of each type");
+  const auto options = std::make_shared<LimitsOptions>();
+  app->add_option("-t,--threads", options->threads, "threads; 0: the physical cores this process may use")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str()
+      ->group(kGroup);
+  AddRepeats(*app, options->repeats);
+  app->add_flag("--json", options->json, "as JSON")->group("Output");
+  app->footer(
+      "Reading is a sum over 256 MiB; products are oneDNN's of square matrices, one for each thread. Other "
+      "work on the\n"
+      "machine lowers them: look at the least and the most.\n\nExample:\n  longheads bench limits --repeats "
+      "9");
+  app->callback([options, &command] { command = [options] { return RunLimits(*options); }; });
+}
+
+struct SweepCommandOptions {
+  EvalOptions eval;
+  SweepOptions sweep;
+  std::string out_dir;
+};
+
+Status WriteWhole(const std::filesystem::path& path, const std::string& text) {
+  LH_ASSIGN(OutputFile file, OutputFile::Create(path.string()));
+  LH_TRY(file.Write(std::as_bytes(std::span(text))));
+  return file.Commit();
+}
+
+Status WriteResults(const std::string& dir, const std::vector<SweepRow>& rows, const MachineLimits& limits,
+                    const std::string& model) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error)
+    return MakeError(ErrorKind::kIo, fmt::format("cannot make the folder {}: {}", dir, error.message()));
+  const std::filesystem::path folder(dir);
+  LH_TRY(WriteWhole(folder / "sweep.csv", SweepCsv(rows, limits, model)));
+  return WriteWhole(folder / "sweep.json", SweepJson(rows, limits, model) + "\n");
+}
+
+Result<int> RunSweepCommand(SweepCommandOptions options) {
+  options.sweep.attention = ListSpecs(options.eval);
+  LH_ASSIGN(options.sweep.lengths, ListLengths(options.eval));
+  LH_ASSIGN(const std::string path, FindModel(options.eval.model.model));
+  const std::string model = std::filesystem::path(path).filename().string();
+  CaseProgress progress;
+  const int64_t longest = options.sweep.lengths.empty()
+                              ? 0
+                              : *std::max_element(options.sweep.lengths.begin(), options.sweep.lengths.end());
+  const SweepHooks hooks = {
+      .load = Loader(options.eval.model),
+      .on_method = [longest](const Engine& engine,
+                             const std::string& attention) { AnnounceMethod(engine, attention, longest); },
+      .on_work =
+          [&progress](const std::string& attention, int64_t length) {
+            return progress.Start(fmt::format("{}, {} tokens", attention, length), length);
+          },
+      .on_row = [&progress](const SweepRow&) { progress.Finish(); },
+      .cancel = &InterruptToken()};
+  LH_TRY(CheckSweep(options.sweep, hooks));
+  LH_ASSIGN(const MachineLimits limits, Limits(options.eval.model.threads, /*repeats=*/5));
+  WriteOutput(LimitsTable(limits));
+
+  std::vector<SweepRow> rows;
+  const Status status = RunSweep(options.sweep, hooks, rows);
+  progress.Finish();
+  if (!rows.empty()) {
+    WriteOutput(fmt::format("\n{}, {} repeats, {} tokens generated after each prompt\n{}", model,
+                            options.sweep.repeats, options.sweep.n_decode, SweepTable(rows, limits)));
+    if (!options.out_dir.empty()) LH_TRY(WriteResults(options.out_dir, rows, limits, model));
+  }
+  LH_TRY(status);
+  return 0;
+}
+
+void AddSweep(CLI::App& bench, Command& command) {
+  CLI::App* const app =
+      bench.add_subcommand("sweep", "Speed of reading and of generating against length, for each method");
+  const auto options = std::make_shared<SweepCommandOptions>();
+  AddEvalOptions(*app, options->eval, "lengths of the prompts in tokens; k is 1024", "512,4k");
+  app->add_option("-n,--predict", options->sweep.n_decode, "tokens generated after each prompt")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(kGroup);
+  AddRepeats(*app, options->sweep.repeats);
+  app->add_option("--out", options->out_dir, "write DIR/sweep.csv and DIR/sweep.json")
+      ->type_name("DIR")
+      ->group("Output");
+  app->footer(
+      R"(Prompts are random tokens, others for each repeat. A prompt's time goes to its first token, the time of a generated
+token includes the vocabulary. 'of limit' is the time that this machine needs at the limits measured just before, as a
+share of the time taken: for a prompt all operations, those with weights at the rate of the compute type and attention
+at that of float32; for a token the bytes it must read: weights as in the file, the keys and values that are attended to
+(those that heads share once), and what the method chooses by. 'memory' is the most the process had.
+
+Example:
+  longheads bench sweep --attn 'full;longheads' --lengths 512,4k,16k --compute int8 --out results)");
+  app->callback([options, &command] { command = [options] { return RunSweepCommand(*options); }; });
+}
+
+}  // namespace
+
+void AddBenchCommand(CLI::App& program, Command& command) {
+  CLI::App* const bench =
+      program.add_subcommand("bench", "Measures speed: of this machine, and of the engine as shares of it");
+  bench->require_subcommand(1);
+  bench->footer(
+      "'longheads bench WHAT --help' says more.\n\nExample:\n  longheads bench sweep --attn "
+      "'full;longheads'");
+  AddLimits(*bench, command);
+  AddSweep(*bench, command);
+}
+
+}  // namespace longheads
