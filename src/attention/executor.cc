@@ -56,9 +56,23 @@ class AttentionExecutor::Run {
   void Attend(const PlanSegment& segment, int64_t begin, int64_t end, bool few, const StateOf& state_of) {
     CollectRows(segment, begin, end, state_of);
     if (scratch_.rows.empty()) return;
+    const RotationTable& rotations = *SequenceOf(segment).rotations;
+    if (few && !segment.listed && !Turns(segment)) {
+      // A few rows take less time than widening the page for them.
+      if (const auto page =
+              SequenceOf(segment).kv->Bf16Page(block_.layer, block_.kv_head, begin / kPageTokens)) {
+        const Bf16KeyRun run{.k = page->k,
+                             .v = page->v,
+                             .v_stride = kPageTokens,
+                             .n_keys = (end - 1) % kPageTokens + 1,
+                             .head_dim = shape_.head_dim};
+        kernels_.attend_few_bf16(scratch_.rows, run, rotations, scratch_.workspace.data());
+        return;
+      }
+    }
     const KeyRun run = ReadKeys(segment, begin, end);
     const auto attend = few ? kernels_.attend_few : kernels_.attend;
-    attend(scratch_.rows, run, *SequenceOf(segment).rotations, scratch_.workspace.data());
+    attend(scratch_.rows, run, rotations, scratch_.workspace.data());
   }
 
   // The same for all of a segment that enters as one key.
@@ -113,6 +127,10 @@ class AttentionExecutor::Run {
   const AttentionSequence& SequenceOf(const PlanSegment& segment) const {
     return block_.sequences[static_cast<std::size_t>(segment.sequence)];
   }
+  // Whether its keys are turned to another plane than they are stored on.
+  bool Turns(const PlanSegment& segment) const {
+    return segment.absolute || SequenceOf(segment).keys_unrotated;
+  }
   int64_t HeadOf(int64_t row) const { return block_.kv_head * shape_.group() + row % shape_.group(); }
 
   // The rows that see a key of [begin, end), their key ranges counted as ReadKeys lays the keys out.
@@ -163,7 +181,7 @@ class AttentionExecutor::Run {
       run.v = floats.v;
       run.n_keys = (end - 1) % kPageTokens + 1;
     }
-    if (segment.absolute || sequence.keys_unrotated) {
+    if (Turns(segment)) {
       const int64_t first = segment.listed ? 0 : begin % kPageTokens;
       float* const turned = scratch_.turned.data();
       for (int64_t i = first; i < run.n_keys; ++i) {

@@ -41,6 +41,11 @@ const AttentionKernels& Counting() {
       counts.attended += Pairs(rows);
       Fastest().attend_few(rows, run, table, workspace);
     };
+    k.attend_few_bf16 = [](std::span<const RotatedRow> rows, const Bf16KeyRun& run,
+                           const RotationTable& table, float* workspace) {
+      counts.attended += Pairs(rows);
+      Fastest().attend_few_bf16(rows, run, table, workspace);
+    };
     k.column_mass = [](std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
                        float* mass, float* workspace) {
       counts.products += Pairs(rows) * run.head_dim;

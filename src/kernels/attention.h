@@ -11,6 +11,7 @@
 
 #include "kernels/implementation.h"
 #include "kernels/rotation_table.h"
+#include "tensor/dtype.h"
 
 namespace longheads {
 
@@ -30,14 +31,17 @@ struct RotatedRow {
   float* state;  // StateFloats(head_dim): attend merges the run's partial result into it
 };
 
-// A run of keys in one page, float32. K is row-major, V transposed, as pages hold them.
-struct KeyRun {
-  const float* k;  // [n_keys, head_dim]
-  const float* v;  // [head_dim, v_stride], the first n_keys of each row used, all of it finite
+// A run of keys in one page. K is row-major, V transposed, as pages hold them.
+template <typename T>
+struct KeyRunOf {
+  const T* k;  // [n_keys, head_dim]
+  const T* v;  // [head_dim, v_stride], the first n_keys of each row used, all of it finite
   int64_t v_stride;
   int64_t n_keys;    // at most kMaxRun
   int64_t head_dim;  // a multiple of 16, at most kMaxHeadDim
 };
+using KeyRun = KeyRunOf<float>;
+using Bf16KeyRun = KeyRunOf<BFloat16>;
 
 inline constexpr int64_t kMaxRun = 256;  // a page
 inline constexpr int64_t kMaxHeadDim = 256;
@@ -53,6 +57,10 @@ struct AttentionKernels {
   // The same for a handful of rows (decode): rows share each key as it is read; other order of summation.
   void (*attend_few)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
                      float* workspace);
+
+  // The same bits from keys and values as a bfloat16 page holds them: widened as they are read.
+  void (*attend_few_bf16)(std::span<const RotatedRow> rows, const Bf16KeyRun& run, const RotationTable& table,
+                          float* workspace);
 
   // mass[j] += the sum over the rows that see key j of exp(logit - max) / sum. A row's state is {max, sum}
   // alone here, of all it attended to, as attend and merge left them.

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/vector_ops.h"
 #include "tests/support/rounding.h"
 
 namespace longheads {
@@ -177,6 +178,29 @@ TEST_P(AttentionTest, PartsMergeToOneSoftmax) {
     FinishState(whole.data() + r * 66, 64, once.data());
     // The same logits: what differs is the largest that powers are taken against, and the order of the sums.
     for (int m = 0; m < 64; ++m) EXPECT_NEAR(merged[m], once[m], 6 * Deviation(2 * (256 + 16), 1));
+  }
+}
+
+TEST_P(AttentionTest, ABfloat16PageGivesTheBitsOfItsFloats) {
+  const VectorKernels& conversions = FastestVectorKernels();
+  for (const int64_t d : {16, 64, 80, 96, 128, 256}) {
+    for (const int64_t n_rows : {1, 2, 3, 4, 5, 9}) {
+      for (const int64_t n_keys : {1, 7, 8, 17, 256}) {
+        Case c(d, n_rows, n_keys, PairLayout::kHalfSplit);
+        std::vector<BFloat16> k(c.k.size()), v(c.v.size());
+        conversions.to_bf16(c.k.data(), static_cast<int64_t>(k.size()), k.data());
+        conversions.to_bf16(c.v.data(), static_cast<int64_t>(v.size()), v.data());
+        conversions.from_bf16(k.data(), static_cast<int64_t>(k.size()), c.k.data());
+        conversions.from_bf16(v.data(), static_cast<int64_t>(v.size()), c.v.data());
+        std::vector<float> expected, states;
+        kernels().attend_few(c.Rows(expected, 0, n_keys, /*causal=*/true), c.run(), c.table, workspace());
+        kernels().attend_few_bf16(
+            c.Rows(states, 0, n_keys, /*causal=*/true),
+            {.k = k.data(), .v = v.data(), .v_stride = kMaxRun, .n_keys = n_keys, .head_dim = d}, c.table,
+            workspace());
+        ASSERT_EQ(states, expected) << "d " << d << ", rows " << n_rows << ", keys " << n_keys;
+      }
+    }
   }
 }
 

@@ -111,6 +111,12 @@ KvSequence::Floats KvSequence::Read(int64_t layer, int64_t kv_head, int64_t inde
   return {scratch, scratch + half};
 }
 
+std::optional<KvSequence::Halves> KvSequence::Bf16Page(int64_t layer, int64_t kv_head, int64_t index) const {
+  if (geometry().type != KvType::kBF16) return std::nullopt;
+  const auto* const k = reinterpret_cast<const BFloat16*>(page(layer, kv_head, index)->data.data());
+  return Halves{k, k + kPageTokens * geometry().head_dim};
+}
+
 const float* KvSequence::ReadKeys(int64_t layer, int64_t kv_head, int64_t index, float* scratch) const {
   const std::byte* const data = page(layer, kv_head, index)->data.data();
   if (geometry().type == KvType::kF32) return reinterpret_cast<const float*>(data);

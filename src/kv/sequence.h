@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,13 @@ class KvSequence {
     const float* v;
   };
   Floats Read(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;
+
+  // The page itself where the store is bfloat16.
+  struct Halves {
+    const BFloat16* k;
+    const BFloat16* v;
+  };
+  std::optional<Halves> Bf16Page(int64_t layer, int64_t kv_head, int64_t page) const;
 
   // K alone, for those who only score; `scratch` is half as large.
   const float* ReadKeys(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;

@@ -319,9 +319,15 @@ void Rotate(const float* in, int64_t x, const RotationTable& table, float* out) 
 
 constexpr int kFew = 4;  // rows that share each key as it is read
 
+HWY_INLINE Vec Widened(const float* p) { return hn::LoadU(kTag, p); }
+HWY_INLINE Vec Widened(const BFloat16* p) {
+  const auto half = hn::LoadU(hn::Rebind<uint16_t, Tag>(), &p->bits);
+  return hn::BitCast(kTag, hn::ShiftLeft<16>(hn::PromoteTo(hn::Rebind<uint32_t, Tag>(), half)));
+}
+
 // logits[r][kMaxRun] and values for up to kFew rows: dot products along the contiguous direction of K and V.
-template <int kRows>
-void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable& table,
+template <int kRows, typename T>
+void AttendGroup(const RotatedRow* rows, const KeyRunOf<T>& run, const RotationTable& table,
                  float* HWY_RESTRICT workspace) {
   const int64_t d = run.head_dim;
   float* const q = workspace;          // [kRows][d]
@@ -340,7 +346,7 @@ void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable&
     HWY_UNROLL(4)
     for (int r = 0; r < kRows; ++r) acc[r] = hn::Zero(kTag);
     for (int64_t m = 0; m < d; m += kLanes) {
-      const Vec key = hn::LoadU(kTag, run.k + j * d + m);
+      const Vec key = Widened(run.k + j * d + m);
       HWY_UNROLL(4)
       for (int r = 0; r < kRows; ++r) acc[r] = hn::MulAdd(key, hn::LoadU(kTag, q + r * d + m), acc[r]);
     }
@@ -373,7 +379,7 @@ void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable&
     HWY_UNROLL(4)
     for (int r = 0; r < kRows; ++r) acc[r] = hn::Zero(kTag);
     for (int64_t j = from; j < to; j += kLanes) {
-      const Vec value = hn::LoadU(kTag, run.v + m * run.v_stride + j);
+      const Vec value = Widened(run.v + m * run.v_stride + j);
       HWY_UNROLL(4)
       for (int r = 0; r < kRows; ++r)
         acc[r] = hn::MulAdd(value, hn::LoadU(kTag, logits + r * kStride + j), acc[r]);
@@ -384,7 +390,8 @@ void AttendGroup(const RotatedRow* rows, const KeyRun& run, const RotationTable&
   for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, max[r], sum[r]);
 }
 
-void AttendFew(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+template <typename T>
+void AttendFew(std::span<const RotatedRow> rows, const KeyRunOf<T>& run, const RotationTable& table,
                float* workspace) {
   std::size_t r = 0;
   for (; r + 4 <= rows.size(); r += 4) AttendGroup<4>(rows.data() + r, run, table, workspace);
@@ -434,7 +441,8 @@ void Merge(float* a, const float* b, int64_t d) {
 const AttentionKernels* AttentionTable() {
   static constexpr AttentionKernels kTable = {.row_tile = kTile,
                                               .attend = Attend,
-                                              .attend_few = AttendFew,
+                                              .attend_few = AttendFew<float>,
+                                              .attend_few_bf16 = AttendFew<BFloat16>,
                                               .column_mass = ColumnMass,
                                               .scores = Scores,
                                               .rotate = Rotate,

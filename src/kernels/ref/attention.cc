@@ -1,6 +1,7 @@
 #include "kernels/ref/attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -59,6 +60,24 @@ void Attend(std::span<const RotatedRow> rows, const KeyRun& run, const RotationT
   }
 }
 
+void AttendBf16(std::span<const RotatedRow> rows, const Bf16KeyRun& run, const RotationTable& table,
+                float* workspace) {
+  const auto widened = [](const BFloat16* from, int64_t n) {
+    std::vector<float> to(n);
+    for (int64_t i = 0; i < n; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i].bits) << 16);
+    return to;
+  };
+  const std::vector<float> k = widened(run.k, run.n_keys * run.head_dim);
+  const std::vector<float> v = widened(run.v, (run.head_dim - 1) * run.v_stride + run.n_keys);
+  Attend(rows,
+         {.k = k.data(),
+          .v = v.data(),
+          .v_stride = run.v_stride,
+          .n_keys = run.n_keys,
+          .head_dim = run.head_dim},
+         table, workspace);
+}
+
 void ColumnMass(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float* mass,
                 float*) {
   std::vector<float> q(run.head_dim), logits(run.n_keys);
@@ -90,6 +109,7 @@ void Scores(std::span<const float* const> q, const float* vectors, int64_t n, in
 const AttentionKernels kAttention = {.row_tile = 1,
                                      .attend = Attend,
                                      .attend_few = Attend,
+                                     .attend_few_bf16 = AttendBf16,
                                      .column_mass = ColumnMass,
                                      .scores = Scores,
                                      .rotate = RotateKey,
