@@ -132,6 +132,10 @@ void AddSweep(CLI::App& bench, Command& command) {
       ->capture_default_str()
       ->group(kGroup);
   AddRepeats(*app, options->sweep.repeats);
+  app->add_option("--seed", options->sweep.seed, "of the prompts' tokens")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(kGroup);
   app->add_option("--out", options->out_dir, "write DIR/sweep.csv and DIR/sweep.json")
       ->type_name("DIR")
       ->group("Output");

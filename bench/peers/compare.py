@@ -1,0 +1,119 @@
+"""Speed of longheads beside another engine, in turn on one machine: the same file, the same lengths.
+
+    python3 bench/peers/compare.py openvino [--lengths 512,4096] [--repeats 5] [-- OPTIONS OF `longheads bench sweep`]
+
+The peer is installed from PyPI, pinned, into an environment of its own below the cache folder. Each repeat runs ours,
+then the peer, as processes of their own, on prompts of random ids, so that neither gains by a cache of prefixes. Ours is
+timed on its first prompt; the peer reads one before that is not timed. Medians of the repeats are printed with their spread, and ours divided by the peer's,
+repeat by repeat. Where the processor is of a kind on which the peer's speed is known and it comes out more than a
+tenth below that, it has been set up badly, and the script fails.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "longheads"
+MODEL = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+PEERS = {
+    "openvino": {
+        "packages": ["openvino-genai==2026.4.1.0", "numpy==2.4.6"],
+        "worker": "openvino_worker.py",
+        # Tokens a second on 2 cores of Zen 4, the default model: {length: (prefill, decode)}.
+        "known": {512: (1671, 90), 4096: (1034, 61), 8192: (621, 35), 16384: (390, 26)},
+    },
+}
+
+
+def processor():
+    info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    lines = dict(line.split("\t", 1) for line in info.splitlines() if "\t" in line)
+    value = lambda key: next((v.lstrip("\t: ") for k, v in lines.items() if k.strip() == key), "")
+    return value("model name"), set(value("flags").split())
+
+
+def environment(name, peer):
+    """The peer's own Python, installed once."""
+    folder = CACHE / "peers" / name
+    python = folder / "bin" / "python"
+    done = folder / "installed"
+    wanted = "\n".join(peer["packages"])
+    if not done.is_file() or done.read_text() != wanted:
+        print(f"installing {', '.join(peer['packages'])} into {folder}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", *peer["packages"]], check=True)
+        done.write_text(wanted)
+    return python
+
+
+def time_ours(program, options, model, length, n_decode, threads, seed):
+    with tempfile.TemporaryDirectory() as folder:
+        command = [program, "bench", "sweep", "-m", model, "--lengths", str(length), "-n", str(n_decode), "-t",
+                   str(threads), "--repeats", "1", "--seed", str(seed), "--out", folder, *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        row = json.loads((pathlib.Path(folder) / "sweep.json").read_text())["rows"][0]
+    return {"prefill": row["prefill"]["median"], "decode": row["decode"]["median"]}
+
+
+def time_peer(python, worker, model, length, n_decode, threads, seed):
+    command = [python, HERE / worker, model, str(length), str(n_decode), str(threads), str(seed)]
+    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def spread(values):
+    return f"{statistics.median(values):.4g} ({min(values):.4g}-{max(values):.4g})"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("peer", choices=PEERS)
+    parser.add_argument("-m", "--model", type=pathlib.Path, default=MODEL)
+    parser.add_argument("--lengths", default="512,4096")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("-n", "--predict", type=int, default=32, help="tokens generated after each prompt")
+    parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--program", type=pathlib.Path, default=HERE.parent.parent / "build" / "longheads")
+    parser.add_argument("options", nargs="*", default=["--attn", "full", "--compute", "int8"],
+                        help="of longheads bench sweep; default: --attn full --compute int8")
+    arguments = parser.parse_args()
+    for path, made_by in ((arguments.program, "make build"), (arguments.model, "make model")):
+        if not path.is_file():
+            sys.exit(f"{path} is not there: '{made_by}' makes it")
+    peer = PEERS[arguments.peer]
+    python = environment(arguments.peer, peer)
+    name, flags = processor()
+    print(f"{name}, {arguments.threads} threads; {arguments.model.name}; {' '.join(peer['packages'])}; "
+          f"longheads {' '.join(arguments.options)}; medians (least-most) of {arguments.repeats}")
+
+    too_slow = []
+    for length in map(int, arguments.lengths.split(",")):
+        ours, theirs = [], []
+        for repeat in range(arguments.repeats):
+            same = (arguments.model, length, arguments.predict, arguments.threads, repeat + 1)
+            ours.append(time_ours(arguments.program, arguments.options, *same))
+            theirs.append(time_peer(python, peer["worker"], *same))
+        for at, what in enumerate(("prefill", "decode")):
+            mine, other = [run[what] for run in ours], [run[what] for run in theirs]
+            ratios = [a / b for a, b in zip(mine, other)]
+            print(f"{length} tokens, {what}: longheads {spread(mine)} tokens/s, {arguments.peer} {spread(other)}, "
+                  f"ratio {spread(ratios)}", flush=True)
+            zen4 = "avx512_bf16" in flags and "amx_tile" not in flags
+            known = peer["known"].get(length)
+            if zen4 and arguments.threads == 2 and arguments.model == MODEL and known:
+                if statistics.median(other) < 0.9 * known[at]:
+                    too_slow.append(f"{length} tokens, {what}: {known[at]} tokens/s are known of this kind of processor")
+    if too_slow:
+        sys.exit(f"{arguments.peer} is more than a tenth below what it can do, set it up better or quiet the machine:\n" +
+                 "\n".join(too_slow))
+
+
+if __name__ == "__main__":
+    main()
