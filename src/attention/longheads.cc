@@ -584,7 +584,8 @@ AttentionWork LongHeads::Work(int64_t n, Phase phase, const HeadShape& shape) co
   }
   // A chunk's representation is made once: l queries over l keys.
   if (options_.represent == LongHeadsOptions::Represent::kPaper) {
-    work.attended += static_cast<double>(shape.n_heads * l);
+    work.for_later = static_cast<double>(shape.n_heads * l);
+    work.attended += work.for_later;
   }
   return work;
 }

@@ -62,6 +62,7 @@ struct InsertedToken {
 // What one layer does for one token, beside the products of its weights; all query heads together.
 struct AttentionWork {
   double attended = 0;   // (query head, key) pairs: 4 head_dim floating-point operations each
+  double for_later = 0;  // those of them that only prepare later choices, and read no key but once for many
   double chosen_by = 0;  // multiply-adds made to choose, or to be able to choose later: 2 operations each
 };
 

@@ -42,8 +42,9 @@ class Runner {
   Status Run(SweepRow& row) {
     LH_TRY(engine_.ExpectText(row.length + options_.n_decode));
     row.compute = engine_.compute();
+    row.kv_type = engine_.kv_type();
+    row.kernels = engine_.DescribeKernels();
     row.prefill_cost = engine_.PlanPrefill(row.length);
-    row.decode_cost = engine_.PlanDecode(row.length + options_.n_decode / 2);
     row.decode_bytes = engine_.PlanDecodeBytes(row.length + options_.n_decode / 2);
     ResetPeakMemory();
     prefill_.clear();
@@ -86,18 +87,30 @@ class Runner {
 
 }  // namespace
 
-Status CheckSweep(const SweepOptions& options, const SweepHooks& hooks) {
+namespace {
+
+Status CheckOptions(const SweepOptions& options) {
   if (options.lengths.empty() || *std::min_element(options.lengths.begin(), options.lengths.end()) < 1) {
     return InvalidInput("--lengths must name prompts of at least one token");
   }
   if (options.repeats < 1) return InvalidInput("--repeats must be at least 1");
   if (options.n_decode < 0) return InvalidInput("--predict must not be negative");
-  for (const std::string& attention : options.attention) LH_TRY(hooks.load(attention));
+  return {};
+}
+
+}  // namespace
+
+Status CheckSweep(const SweepOptions& options, const SweepHooks& hooks) {
+  LH_TRY(CheckOptions(options));
+  for (const std::string& attention : options.attention) {
+    LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
+    for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(length + options.n_decode));
+  }
   return {};
 }
 
 Status RunSweep(SweepOptions options, const SweepHooks& hooks, std::vector<SweepRow>& rows) {
-  LH_TRY(CheckSweep(options, hooks));
+  LH_TRY(CheckOptions(options));
   std::sort(options.lengths.begin(), options.lengths.end());
   for (const std::string& attention : options.attention) {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));

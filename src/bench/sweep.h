@@ -26,12 +26,13 @@ struct SweepRow {
   std::string attention;
   int64_t length = 0;
   ComputeType compute = ComputeType::kF32;
-  Measured prefill = {};  // seconds of the whole prompt
-  Measured decode = {};   // seconds of one token with vocabulary and choice: of every token of every repeat
-  ComputeCost prefill_cost = {};  // what both must compute, and what a token must read
-  ComputeCost decode_cost = {};
-  double decode_bytes = 0;
-  uint64_t peak_memory = 0;  // bytes of this process while it ran, weights included
+  KvType kv_type = KvType::kF32;
+  std::string kernels = {};  // Engine::DescribeKernels
+  Measured prefill = {};     // seconds of the whole prompt
+  Measured decode = {};  // seconds of one token with vocabulary and choice: of every token of every repeat
+  ComputeCost prefill_cost = {};  // operations of the prompt
+  double decode_bytes = 0;        // that a token must read
+  uint64_t peak_memory = 0;       // bytes of this process while it ran, weights included
 };
 
 struct SweepHooks {
@@ -56,9 +57,15 @@ double PrefillShare(const SweepRow& row, const MachineLimits& limits);
 double DecodeShare(const SweepRow& row, const MachineLimits& limits);
 
 std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& limits);
-std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& limits,
-                     const std::string& model);
+// With all that the figures depend on beside the machine: the model's file, and how it was loaded ("--rope-scale 4").
+struct SweepSetup {
+  std::string model;
+  std::string rope = {};
+  int64_t n_decode = 0;
+  uint64_t seed = 0;
+};
+std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& limits, const SweepSetup& setup);
 std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& limits,
-                      const std::string& model);
+                      const SweepSetup& setup);
 
 }  // namespace longheads

@@ -14,6 +14,8 @@ namespace {
 Measured PrefillSpeed(const SweepRow& row) { return PerSecond(static_cast<double>(row.length), row.prefill); }
 Measured DecodeSpeed(const SweepRow& row) { return PerSecond(1, row.decode); }
 
+const char* NameOfKv(const SweepRow& row) { return row.kv_type == KvType::kF32 ? "f32" : "bf16"; }
+
 }  // namespace
 
 double PrefillShare(const SweepRow& row, const MachineLimits& limits) {
@@ -43,26 +45,32 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
 }
 
 std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& limits,
-                     const std::string& model) {
+                     const SweepSetup& setup) {
   std::string csv =
-      "attn,length,compute,repeats,prefill,prefill_low,prefill_high,prefill_share,decode,decode_low,decode_"
-      "high,"
-      "decode_share,peak_memory,model,processor,threads,read,products\n";
+      "attn,length,compute,kv,repeats,prefill,prefill_low,prefill_high,prefill_share,decoded,decode,decode_"
+      "low,"
+      "decode_high,decode_share,peak_memory,model,rope,seed,kernels,processor,threads,read,products\n";
   for (const SweepRow& row : rows) {
     const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
-    csv += fmt::format(
-        "{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},{:.2f},{:.2f},{:.2f},{:.4f},{},{},{},{},{:.4g},{:.4g}\n",
-        CsvField(row.attention), row.length, NameOf(row.compute), row.prefill.n, prefill.median, prefill.low,
-        prefill.high, PrefillShare(row, limits), decode.median, decode.low, decode.high,
-        DecodeShare(row, limits), row.peak_memory, CsvField(model), CsvField(DescribeProcessor()),
-        limits.threads, limits.read.median, limits.products(row.compute).median);
+    csv += fmt::format("{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},", CsvField(row.attention), row.length,
+                       NameOf(row.compute), NameOfKv(row), row.prefill.n, prefill.median, prefill.low,
+                       prefill.high, PrefillShare(row, limits));
+    csv += fmt::format("{},{:.2f},{:.2f},{:.2f},{:.4f},{},", setup.n_decode, decode.median, decode.low,
+                       decode.high, DecodeShare(row, limits), row.peak_memory);
+    csv += fmt::format("{},{},{},{},{},{},{:.4g},{:.4g}\n", CsvField(setup.model), CsvField(setup.rope),
+                       setup.seed, CsvField(row.kernels), CsvField(DescribeProcessor()), limits.threads,
+                       limits.read.median, limits.products(row.compute).median);
   }
   return csv;
 }
 
 std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& limits,
-                      const std::string& model) {
-  nlohmann::ordered_json all = {{"model", model}, {"limits", nlohmann::json::parse(LimitsJson(limits))}};
+                      const SweepSetup& setup) {
+  nlohmann::ordered_json all = {{"model", setup.model},
+                                {"rope", setup.rope},
+                                {"decoded", setup.n_decode},
+                                {"seed", setup.seed},
+                                {"limits", nlohmann::json::parse(LimitsJson(limits))}};
   const auto speed = [](const Measured& m) -> nlohmann::ordered_json {
     return {{"median", m.median}, {"low", m.low}, {"high", m.high}, {"n", m.n}};
   };
@@ -71,6 +79,8 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
     all["rows"].push_back({{"attn", row.attention},
                            {"length", row.length},
                            {"compute", NameOf(row.compute)},
+                           {"kv", NameOfKv(row)},
+                           {"kernels", row.kernels},
                            {"prefill", speed(PrefillSpeed(row))},
                            {"prefill_share", PrefillShare(row, limits)},
                            {"decode", speed(DecodeSpeed(row))},

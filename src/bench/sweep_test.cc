@@ -85,12 +85,12 @@ TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
   row.compute = ComputeType::kBF16;  // this machine has no instructions for it
   EXPECT_DOUBLE_EQ(PrefillShare(row, limits), 0.65);
 
-  const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, "model.gguf"));
+  const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
   EXPECT_EQ(json["rows"][0]["attn"], "full");
   EXPECT_DOUBLE_EQ(json["rows"][0]["prefill"]["median"], 0.1);
   EXPECT_DOUBLE_EQ(json["rows"][0]["decode_share"], 0.25);
-  const std::string csv = SweepCsv({row}, limits, "a \"model\".gguf");
-  EXPECT_NE(csv.find("full,10,bf16,1,0.10,"), std::string::npos) << csv;
+  const std::string csv = SweepCsv({row}, limits, {.model = "a \"model\".gguf"});
+  EXPECT_NE(csv.find("full,10,bf16,f32,1,0.10,"), std::string::npos) << csv;
   EXPECT_NE(csv.find("\"a \"\"model\"\".gguf\""), std::string::npos) << csv;
   EXPECT_NE(SweepTable({row}, limits).find("65%"), std::string::npos);
 }

@@ -72,7 +72,7 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->type_name("auto|f32|bf16|int8")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--kv-type", options.kv_type, "numbers in the key/value cache; auto is as --compute")
+  app.add_option("--kv-type", options.kv_type, "numbers in the key/value cache; auto: f32 for --compute f32, else bf16")
       ->type_name("auto|f32|bf16")
       ->capture_default_str()
       ->group(group);

@@ -34,6 +34,24 @@ Result<ComputeType> ComputeFromName(const std::string& name, const GemmKernels& 
   return InvalidInput(fmt::format("--compute is '{}', but must be auto, f32, bf16 or int8", name));
 }
 
+// Whether integer products have something to multiply, and room for the weights that they lay out anew.
+Status CheckInt8(const ModelWeights& weights, const std::string& path) {
+  const uint64_t bytes = Int8Bytes(weights);
+  if (bytes == 0) {
+    return InvalidInput(
+        fmt::format("--compute int8: the weights of {} are not quantised; use --compute f32 or bf16", path));
+  }
+  const uint64_t available = AvailableMemory();
+  if (bytes > available) {
+    return MakeError(
+        ErrorKind::kOutOfMemory,
+        fmt::format("--compute int8 lays out {} of weights anew, and there are {} of memory: use "
+                    "--compute f32 or bf16, which multiply them as they are in the file",
+                    FormatBytes(bytes), FormatBytes(available)));
+  }
+  return {};
+}
+
 Result<KvType> KvTypeFromName(const std::string& name, ComputeType compute) {
   if (name == "auto") return compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBF16;
   if (name == "f32") return KvType::kF32;
@@ -98,6 +116,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
 
   LH_ASSIGN(engine->kernels_, ChooseKernels(options.backend));
   LH_ASSIGN(engine->compute_, ComputeFromName(options.compute, *engine->kernels_.gemm.table));
+  if (engine->compute_ == ComputeType::kInt8) LH_TRY(CheckInt8(weights, options.model_path));
   LH_ASSIGN(engine->kv_type_, KvTypeFromName(options.kv_type, engine->compute_));
   constexpr int kMostThreads = 1024;
   if (options.threads < 0 || options.threads > kMostThreads) {
@@ -173,7 +192,8 @@ double Engine::PlanDecodeBytes(int64_t n_tokens) const {
   double bytes = static_cast<double>(transformer_->DecodeWeightBytes());
   for (const LayerAttention& attention : transformer_->attention()) {
     const AttentionWork work = attention.policy->Work(n, Phase::kDecode, attention_model_.shape);
-    bytes += work.attended * static_cast<double>(c.n_kv_heads) / static_cast<double>(c.n_heads) * pair;
+    bytes += (work.attended - work.for_later) * static_cast<double>(c.n_kv_heads) /
+             static_cast<double>(c.n_heads) * pair;
     bytes += std::min(4.0 * work.chosen_by, static_cast<double>(attention.policy->StateBytes(n)));
   }
   return bytes;

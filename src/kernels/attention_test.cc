@@ -193,12 +193,14 @@ TEST_P(AttentionTest, ABfloat16PageGivesTheBitsOfItsFloats) {
         conversions.from_bf16(k.data(), static_cast<int64_t>(k.size()), c.k.data());
         conversions.from_bf16(v.data(), static_cast<int64_t>(v.size()), c.v.data());
         std::vector<float> expected, states;
-        kernels().attend_few(c.Rows(expected, 0, n_keys, /*causal=*/true), c.run(), c.table, workspace());
+        kernels().attend_few(c.Rows(expected, n_keys / 3, n_keys, /*causal=*/true), c.run(), c.table,
+                             workspace());
         kernels().attend_few_bf16(
-            c.Rows(states, 0, n_keys, /*causal=*/true),
+            c.Rows(states, n_keys / 3, n_keys, /*causal=*/true),
             {.k = k.data(), .v = v.data(), .v_stride = kMaxRun, .n_keys = n_keys, .head_dim = d}, c.table,
             workspace());
-        ASSERT_EQ(states, expected) << "d " << d << ", rows " << n_rows << ", keys " << n_keys;
+        ASSERT_EQ(std::memcmp(states.data(), expected.data(), sizeof(float) * states.size()), 0)
+            << "d " << d << ", rows " << n_rows << ", keys " << n_keys;
       }
     }
   }

@@ -15,6 +15,11 @@ std::string DeclinedAvx2() {
   return has ? "" : "this processor lacks AVX2, FMA or F16C";
 }
 
+bool HasAvx512() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+}
+
 std::string DeclinedVnni() {
   __builtin_cpu_init();
   const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -27,7 +32,9 @@ std::string DeclinedVnni() {
 
 std::span<const Implementation<Int8Kernels>> Int8Implementations() {
   static const std::array<Implementation<Int8Kernels>, 3> implementations = {{
-      {"avx512", DeclinedVnni(), &cpu::kInt8Avx512Vnni},
+      // Where there is AVX-512 without VNNI, whoever asks for the former gets the next slower one.
+      {HasAvx512() && !DeclinedVnni().empty() ? "avx512vnni" : "avx512", DeclinedVnni(),
+       &cpu::kInt8Avx512Vnni},
       {"avx2", DeclinedAvx2(), &cpu::kInt8Avx2},
       {"ref", "", &ref::kInt8},
   }};

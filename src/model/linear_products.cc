@@ -30,6 +30,14 @@ int64_t DivideUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 
 }  // namespace
 
+uint64_t Int8Bytes(const ModelWeights& weights) {
+  return SumOverLinears(weights, [](const LinearWeights& linear) -> uint64_t {
+    const TensorView& w = linear.w;
+    return HasIntegers(w.type) ? static_cast<uint64_t>(Int8Weights::BytesFor(w.type, w.shape[0], w.shape[1]))
+                               : 0;
+  });
+}
+
 LinearProducts::LinearProducts(const LinearKernels& kernels, ComputeType compute, ThreadPool& pool)
     : kernels_(kernels),
       compute_(compute),
@@ -56,6 +64,7 @@ void LinearProducts::ForEachKind(std::span<const LinearProduct> products, const 
 
 void LinearProducts::Prefill(std::span<const LinearProduct> products, int64_t n_rows,
                              const CancelToken* cancel) {
+  if (n_rows == 0) return;
   // Enough rows for a tile's weights to be read from cache, and few enough for their activations to stay
   // there.
   constexpr int64_t kTilesPerTask = 12, kRowsPerTask = 128;
@@ -78,6 +87,7 @@ void LinearProducts::Prefill(std::span<const LinearProduct> products, int64_t n_
 
 void LinearProducts::Decode(std::span<const LinearProduct> products, int64_t n_rows,
                             int64_t outputs_per_task) {
+  if (n_rows == 0) return;
   ForEachKind(products, [&](std::span<const LinearProduct> some, bool integers) {
     if (integers) return MultiplyIntegers(some, n_rows, DivideUp(outputs_per_task, kTile), n_rows, nullptr);
     MultiplyVectors(some, n_rows, outputs_per_task);

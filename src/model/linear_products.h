@@ -29,9 +29,12 @@ struct LinearKernels {
 
 struct LinearProduct {
   const LinearWeights* weights;
-  const float* x;  // [n_rows, n_in], rows up to a multiple of LinearProducts::kRowUnit readable
+  const float* x;  // [n_rows, n_in]; in prefill readable up to a multiple of LinearProducts::kRowUnit rows
   float* y;        // [n_rows, n_out]
 };
+
+// Bytes of the weights that integer products lay out anew: of those that have integers.
+uint64_t Int8Bytes(const ModelWeights& weights);
 
 class LinearProducts {
  public:

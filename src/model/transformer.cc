@@ -20,20 +20,13 @@ std::vector<double> PerUnit(std::vector<double> theta, int64_t unit) {
   return theta;
 }
 
-Error Stopped() { return {ErrorKind::kCancelled, "stopped"}; }
-
-// Of all linear layers, the vocabulary's among them.
-template <typename Bytes>
-uint64_t SumOverLinears(const ModelWeights& weights, const Bytes& bytes) {
-  uint64_t sum = bytes(weights.output);
-  for (const LayerWeights& layer : weights.layers) {
-    for (const LinearWeights* linear :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-      sum += bytes(*linear);
-    }
-  }
-  return sum;
+// Whether no product of a layer needs its weights as floats.
+bool HasInt8(const LayerWeights& layer) {
+  return layer.q.integers && layer.k.integers && layer.v.integers && layer.o.integers &&
+         layer.gate.integers && layer.up.integers && layer.down.integers;
 }
+
+Error Stopped() { return {ErrorKind::kCancelled, "stopped"}; }
 
 }  // namespace
 
@@ -373,7 +366,8 @@ uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
   const int64_t kv_dim = config_.n_kv_heads * config_.head_dim;
   const int64_t rows = 2 * config_.embed_dim + 2 * q_dim + 2 * kv_dim + 2 * config_.ffn_dim;
   const uint64_t activations = sizeof(float) * static_cast<uint64_t>(n * rows);
-  if (compute_ == ComputeType::kInt8) {
+  const bool all_int8 = compute_ == ComputeType::kInt8 && std::ranges::all_of(weights_.layers, HasInt8);
+  if (all_int8) {
     const int64_t widest = std::max({config_.embed_dim, q_dim, config_.ffn_dim});
     return activations + static_cast<uint64_t>(n * (widest + widest / 32 * sizeof(Int8BlockSums)));
   }
@@ -383,9 +377,7 @@ uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
 }
 
 uint64_t Transformer::PreparedBytes() const {
-  return SumOverLinears(weights_, [](const LinearWeights& linear) {
-    return linear.integers ? static_cast<uint64_t>(linear.integers->bytes()) : 0;
-  });
+  return compute_ == ComputeType::kInt8 ? Int8Bytes(weights_) : 0;
 }
 
 uint64_t Transformer::DecodeWeightBytes() const {

@@ -369,6 +369,13 @@ TEST(Transformer, FrequenciesThatFollowTheLengthAreThoseOfTheCall) {
   }
 }
 
+TEST(Transformer, NoRowsHaveNoLogits) {
+  for (const ComputeType compute : {ComputeType::kF32, ComputeType::kBF16, ComputeType::kInt8}) {
+    TinyTransformer tiny({.model = ModelFor(compute), .compute = compute});
+    EXPECT_TRUE(tiny.Logits({}).empty());
+  }
+}
+
 TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
   for (const char* const attention :
        {"full", kEsa, kLongHeads, kOddLongHeads, "lm-infinite,local=64,top_k=8,top_k_from=0",
@@ -377,9 +384,15 @@ TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
         "leaky-rerope,window=64", "streaming-llm,recent=64",
         "infllm,n_init=16,n_local=64,block=16,top_k=1,max_cached_block=1",
         "landmark,block=24,top_k=4,token=5"}) {
-    for (const KvType kv_type : {KvType::kF32, KvType::kBF16}) {
+    for (const auto& [kv_type, compute] :
+         {std::pair(KvType::kF32, ComputeType::kF32), std::pair(KvType::kBF16, ComputeType::kF32),
+          std::pair(KvType::kBF16, ComputeType::kInt8)}) {
       // One thread: with more, which of them first meets which work is chance, and so is whose scratch grows.
-      TinyTransformer tiny({.model = kTiny, .attention = attention, .kv_type = kv_type, .threads = 1});
+      TinyTransformer tiny({.model = ModelFor(compute),
+                            .attention = attention,
+                            .compute = compute,
+                            .kv_type = kv_type,
+                            .threads = 1});
       SequenceState sequence = tiny->NewSequence();
       tiny.Prefill(sequence, TinyTokens(1536, kTiny.vocab_size, 3));  // a multiple of 256, 16 and 24
       const std::vector<int32_t> tokens = TinyTokens(14, kTiny.vocab_size, 4);

@@ -42,6 +42,19 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
 };
 
+// Of all linear layers, the vocabulary's among them.
+template <typename Bytes>
+uint64_t SumOverLinears(const ModelWeights& weights, const Bytes& bytes) {
+  uint64_t sum = bytes(weights.output);
+  for (const LayerWeights& layer : weights.layers) {
+    for (const LinearWeights* linear :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      sum += bytes(*linear);
+    }
+  }
+  return sum;
+}
+
 // A missing tensor, or one of the wrong shape, is an error that names it. The file must outlive the weights.
 Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelConfig& config);
 

@@ -22,7 +22,7 @@ constexpr const char* kGroup = "Measurement";
 
 void AddRepeats(CLI::App& app, int& repeats) {
   app.add_option("--repeats", repeats,
-                 "repeats of each measurement; figures are their median, least and most")
+                 "repeats of each measurement; figures are the median, the least and the most")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()
       ->group(kGroup);
@@ -76,23 +76,38 @@ Status WriteWhole(const std::filesystem::path& path, const std::string& text) {
   return file.Commit();
 }
 
-Status WriteResults(const std::string& dir, const std::vector<SweepRow>& rows, const MachineLimits& limits,
-                    const std::string& model) {
+// Makes the folder, and finds before the work that its files cannot be written; what they hold stays.
+Status CheckFolder(const std::string& dir) {
+  if (dir.empty()) return {};
   std::error_code error;
   std::filesystem::create_directories(dir, error);
-  if (error)
+  if (error) {
     return MakeError(ErrorKind::kIo, fmt::format("cannot make the folder {}: {}", dir, error.message()));
+  }
+  return OutputFile::Create((std::filesystem::path(dir) / "sweep.csv").string()).map([](const OutputFile&) {
+  });
+}
+
+Status WriteResults(const std::string& dir, const std::vector<SweepRow>& rows, const MachineLimits& limits,
+                    const SweepSetup& setup) {
+  if (dir.empty()) return {};
   const std::filesystem::path folder(dir);
-  LH_TRY(WriteWhole(folder / "sweep.csv", SweepCsv(rows, limits, model)));
-  return WriteWhole(folder / "sweep.json", SweepJson(rows, limits, model) + "\n");
+  LH_TRY(WriteWhole(folder / "sweep.csv", SweepCsv(rows, limits, setup)));
+  return WriteWhole(folder / "sweep.json", SweepJson(rows, limits, setup) + "\n");
 }
 
 Result<int> RunSweepCommand(SweepCommandOptions options) {
   options.sweep.attention = ListSpecs(options.eval);
   LH_ASSIGN(options.sweep.lengths, ListLengths(options.eval));
   LH_ASSIGN(const std::string path, FindModel(options.eval.model.model));
-  const std::string model = std::filesystem::path(path).filename().string();
+  const SweepSetup setup = {.model = std::filesystem::path(path).filename().string(),
+                            .rope = options.eval.model.rope.Text(),
+                            .n_decode = options.sweep.n_decode,
+                            .seed = options.sweep.seed};
   CaseProgress progress;
+  MachineLimits limits;
+  std::vector<SweepRow> rows;
+  Status written;
   const int64_t longest = options.sweep.lengths.empty()
                               ? 0
                               : *std::max_element(options.sweep.lengths.begin(), options.sweep.lengths.end());
@@ -104,21 +119,25 @@ Result<int> RunSweepCommand(SweepCommandOptions options) {
           [&progress](const std::string& attention, int64_t length) {
             return progress.Start(fmt::format("{}, {} tokens", attention, length), length);
           },
-      .on_row = [&progress](const SweepRow&) { progress.Finish(); },
+      .on_row =
+          [&](const SweepRow&) {
+            progress.Finish();
+            written = WriteResults(options.out_dir, rows, limits, setup);
+          },
       .cancel = &InterruptToken()};
   LH_TRY(CheckSweep(options.sweep, hooks));
-  LH_ASSIGN(const MachineLimits limits, Limits(options.eval.model.threads, /*repeats=*/5));
+  LH_TRY(CheckFolder(options.out_dir));
+  LH_ASSIGN(limits, Limits(options.eval.model.threads, /*repeats=*/5));
   WriteOutput(LimitsTable(limits));
 
-  std::vector<SweepRow> rows;
   const Status status = RunSweep(options.sweep, hooks, rows);
   progress.Finish();
   if (!rows.empty()) {
-    WriteOutput(fmt::format("\n{}, {} repeats, {} tokens generated after each prompt\n{}", model,
+    WriteOutput(fmt::format("\n{}, {} repeats, {} tokens generated after each prompt\n{}", setup.model,
                             options.sweep.repeats, options.sweep.n_decode, SweepTable(rows, limits)));
-    if (!options.out_dir.empty()) LH_TRY(WriteResults(options.out_dir, rows, limits, model));
   }
   LH_TRY(status);
+  LH_TRY(written);
   return 0;
 }
 
@@ -136,15 +155,16 @@ void AddSweep(CLI::App& bench, Command& command) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(kGroup);
-  app->add_option("--out", options->out_dir, "write DIR/sweep.csv and DIR/sweep.json")
+  app->add_option("--out", options->out_dir, "write DIR/sweep.csv and DIR/sweep.json, anew after each row")
       ->type_name("DIR")
       ->group("Output");
   app->footer(
-      R"(Prompts are random tokens, others for each repeat. A prompt's time goes to its first token, the time of a generated
-token includes the vocabulary. 'of limit' is the time that this machine needs at the limits measured just before, as a
-share of the time taken: for a prompt all operations, those with weights at the rate of the compute type and attention
-at that of float32; for a token the bytes it must read: weights as in the file, the keys and values that are attended to
-(those that heads share once), and what the method chooses by. 'memory' is the most the process had.
+      R"(Prompts are random tokens, others for each repeat. A prompt's time goes to its first token, the time of a
+generated token includes the vocabulary. 'of limit' is the time that this machine needs at the limits measured
+just before, as a share of the time taken: for a prompt all operations, those with weights at the rate of the
+compute type and attention at that of float32; for a token the bytes it must read: weights as in the file, the
+keys and values that are attended to (those that heads share once), and what the method chooses by. 'memory'
+is the most the process had.
 
 Example:
   longheads bench sweep --attn 'full;longheads' --lengths 512,4k,16k --compute int8 --out results)");

@@ -128,11 +128,13 @@ class Answers(unittest.TestCase):
             self.assertEqual(b"warning" in result.stderr, warns, result.stderr)
 
     def test_integer_products(self):
-        """On weights that have integers and on such that have none."""
-        for model in ("quantised.gguf", "plain.gguf"):
-            result = run("run", "-m", MODELS / model, "--no-chat", "-p", "Hello", "-n", 3, "--compute", "int8")
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn(b"in int8", result.stderr)
+        command = ["run", "--no-chat", "-p", "Hello", "-n", 3, "--compute", "int8", "-m"]
+        result = run(*command, MODELS / "quantised.gguf")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(b"in int8", result.stderr)
+        result = run(*command, MODELS / "plain.gguf")  # float32
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(b"not quantised", result.stderr)
 
     def test_reference_kernels_by_force(self):
         result = run("run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "Hello", "-n", 3, "--backend", "ref")
@@ -314,8 +316,8 @@ class Bench(unittest.TestCase):
 
     def test_a_table_and_files_of_a_sweep(self):
         out = SCRATCH / self.id()
-        result = run("bench", "sweep", "-m", MODELS / "plain.gguf", "--attn", "full;streaming-llm", "--lengths", "100,40",
-                     "--repeats", 2, "-n", 3, "--out", out)
+        result = run("bench", "sweep", "-m", MODELS / "plain.gguf", "--attn", "full;streaming-llm", "--lengths",
+                     "100,40", "--repeats", 2, "-n", 3, "--out", out)
         self.assertEqual(result.returncode, 0, result.stderr)
         table = result.stdout.decode().splitlines()
         self.assertRegex(table[0], r" \d+ threads; median")
@@ -327,6 +329,14 @@ class Bench(unittest.TestCase):
         lines = (out / "sweep.csv").read_text().splitlines()
         self.assertEqual(len(lines), 5)
         self.assertTrue(lines[1].startswith("full,40,"))
+
+    def test_a_folder_that_cannot_be_written_is_found_before_the_work(self):
+        taken = SCRATCH / "taken"
+        taken.write_text("a file")
+        result = run("bench", "sweep", "-m", MODELS / "plain.gguf", "--attn", "full", "--lengths", 40, "--out", taken)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(b"taken", result.stderr)
+        self.assertEqual(result.stdout, b"")
 
     def test_what_cannot_be_measured(self):
         for options in (("--repeats", 0), ("--lengths", 0), ("-n", -1), ("--attn", "ful"), ("--lengths", "40,x")):

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "hwy/highway.h"
 #include "kernels/cpu/int8_kernels.h"
 
 // After the headers: what they define inline must run on every processor.
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
+#define LONGHEADS_TARGET __attribute__((target("avx2,fma,f16c")))  // of lambdas, which Clang leaves out
 
 namespace longheads::cpu {
 namespace {
@@ -65,7 +66,7 @@ inline void Dots(const uint8_t* units, const int8_t* p, int64_t stride, __m256i 
         const __m256i pairs = Pairs<kBits>(q[v], columns);
         if constexpr (kBits == 4) {  // eight of at most 2 * 15 * 127 stay below 2^15
           dots[row][v] = _mm256_add_epi16(dots[row][v], pairs);
-          __asm__("" : "+x"(dots[row][v]));
+          __asm__("" : "+x"(dots[row][v]));  // now: the compiler would let all products wait in memory
         } else {
           dots[row][v] = _mm256_add_epi32(dots[row][v], _mm256_madd_epi16(pairs, ones));
         }
@@ -109,7 +110,7 @@ void Tile(const uint8_t* w, const Int8Rows& x, int64_t first_row, float y[kRows]
         w += kForm.head_bytes();
       }
     }
-    const auto part = [&]<int kPart>(std::integral_constant<int, kPart>) {
+    const auto part = [&]<int kPart>(std::integral_constant<int, kPart>) LONGHEADS_TARGET {
       __m256 scale[2], min[2];
 #pragma GCC unroll 2
       for (int v = 0; v < 2; ++v) {
@@ -217,4 +218,4 @@ const Int8Kernels kInt8Avx2 = {.quantise = QuantiseAvx2, .multiply = Multiply};
 
 }  // namespace longheads::cpu
 
-#pragma GCC pop_options
+HWY_POP_ATTRIBUTES

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "hwy/highway.h"
 #include "kernels/cpu/int8_kernels.h"
 
 // After the headers: what they define inline must run on every processor.
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")
+HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")
+#define LONGHEADS_TARGET \
+  __attribute__((        \
+      target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")))  // of lambdas, which Clang leaves out
 
 namespace longheads::cpu {
 namespace {
@@ -73,7 +76,7 @@ void TileRows(const uint8_t* w, const Int8Rows& x, int64_t first_row, __mmask16 
         w += kForm.head_bytes();
       }
     }
-    const auto part = [&]<int kPart>(std::integral_constant<int, kPart>) {
+    const auto part = [&]<int kPart>(std::integral_constant<int, kPart>) LONGHEADS_TARGET {
       const __m512 scale =
           kForm.super ? _mm512_mul_ps(super_scale, Bytes<!kForm.minima>(w + 16 * kPart)) : Halves(w);
       __m512 min;
@@ -144,4 +147,4 @@ const Int8Kernels kInt8Avx512Vnni = {.quantise = QuantiseAvx2, .multiply = Multi
 
 }  // namespace longheads::cpu
 
-#pragma GCC pop_options
+HWY_POP_ATTRIBUTES

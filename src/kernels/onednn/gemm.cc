@@ -195,12 +195,15 @@ class SquareGemm : public PeakGemm {
     const Type sum = type == ComputeType::kInt8 ? Type::s32 : Type::f32;
     const memory::desc sums({kSize, kSize}, sum, memory::format_tag::ab);
     const memory::desc any({kSize, kSize}, b, memory::format_tag::any);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // another thread may run it
     const dnnl::matmul::primitive_desc description(
-        {memory::desc({kSize, kSize}, a, memory::format_tag::ab), any, sums}, CpuEngine());
+        {memory::desc({kSize, kSize}, a, memory::format_tag::ab), any, sums}, attributes, CpuEngine());
     product_ = dnnl::matmul(description);
     a_ = Filled(description.src_desc());
     b_ = Filled(description.weights_desc());
     sums_ = Filled(description.dst_desc());
+    scratch_ = memory(description.scratchpad_desc(), CpuEngine());
   }
 
   double operations() const override { return 2.0 * kSize * kSize * kSize; }
@@ -208,7 +211,9 @@ class SquareGemm : public PeakGemm {
   void Run() override {
     OneThread();
     dnnl::stream stream(CpuEngine());
-    product_.execute(stream, {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, sums_}});
+    product_.execute(
+        stream,
+        {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, sums_}, {DNNL_ARG_SCRATCHPAD, scratch_}});
     stream.wait();
   }
 
@@ -223,7 +228,7 @@ class SquareGemm : public PeakGemm {
   }
 
   dnnl::matmul product_;
-  memory a_, b_, sums_;
+  memory a_, b_, sums_, scratch_;
 };
 
 template <bool kNativeBf16>
@@ -251,7 +256,10 @@ std::vector<Implementation<GemmKernels>> Implementations() {
 }
 
 std::unique_ptr<PeakGemm> MakePeakGemm(ComputeType type) {
-  if (type == ComputeType::kBF16 && !HasIsa("avx512bf16") && !HasIsa("amx")) return nullptr;
+  // What oneDNN may use, which a backend by name limits.
+  constexpr auto kBf16 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  const auto usable = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  if (type == ComputeType::kBF16 && (usable & kBf16) != kBf16) return nullptr;
   return std::make_unique<SquareGemm>(type);
 }
 
