@@ -2,18 +2,16 @@
 
 #include <array>
 
+#include "hwy/targets.h"
 #include "kernels/cpu/int8_kernels.h"
+#include "kernels/cpu/simd_kernels.h"
 #include "kernels/ref/int8.h"
 
 namespace longheads {
 namespace {
 
-std::string DeclinedAvx2() {
-  __builtin_cpu_init();
-  const bool has =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  return has ? "" : "this processor lacks AVX2, FMA or F16C";
-}
+// Highway's target has FMA and F16C too.
+std::string DeclinedAvx2() { return cpu::Declined(HWY_AVX2); }
 
 bool HasAvx512() {
   __builtin_cpu_init();

@@ -9,7 +9,6 @@
 namespace longheads {
 namespace {
 
-constexpr int64_t kTile = Int8Weights::kTile;
 constexpr int64_t kColumns = 32;
 
 // The integers of 32 columns of one output into the block's units, at byte 4 * output of each group.
