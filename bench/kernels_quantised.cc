@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "bench/limits.h"
 #include "kernels/quantised.h"
 #include "tensor/tensor.h"
 
@@ -25,38 +26,11 @@ namespace {
 constexpr int64_t kBytes = int64_t{128} << 20;
 constexpr int64_t kRowsPerTask = 128;
 
-// Sum of the 64-bit words: as little work for each byte as a reader can do.
-uint64_t ReadAll(const uint64_t* words, int64_t n) {
-  uint64_t sums[16] = {};
-  for (int64_t i = 0; i + 16 <= n; i += 16) {
-    for (int j = 0; j < 16; ++j) sums[j] += words[i + j];
-  }
-  uint64_t sum = 0;
-  for (uint64_t s : sums) sum += s;
-  return sum;
-}
-
-// Best of 25 passes through kBytes, in bytes per second.
-double ReadBandwidth(ThreadPool& pool) {
-  Buffer<uint64_t> words(kBytes / 8);
-  for (int64_t i = 0; i < words.size(); i += 512) words[i] = static_cast<uint64_t>(i);
-  double best = 0;
-  for (int pass = 0; pass < 25; ++pass) {
-    const int64_t n_tasks = 256, n = words.size() / n_tasks;
-    const auto start = std::chrono::steady_clock::now();
-    pool.Run(n_tasks,
-             [&](int64_t task, int) { benchmark::DoNotOptimize(ReadAll(words.data() + task * n, n)); });
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(kBytes) / seconds.count());
-  }
-  return best;
-}
-
 double BandwidthOf(int n_threads) {
   static std::map<int, double> measured;
   if (!measured.count(n_threads)) {
     ThreadPool pool(n_threads);
-    measured[n_threads] = ReadBandwidth(pool);
+    measured[n_threads] = MeasureRead(pool, /*repeats=*/9, nullptr)->median;
   }
   return measured[n_threads];
 }

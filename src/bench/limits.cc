@@ -29,26 +29,6 @@ uint64_t ReadAll(const uint64_t* words, int64_t n) {
   return sum;
 }
 
-Result<Measured> MeasureRead(ThreadPool& pool, int repeats, const CancelToken* cancel) {
-  constexpr int64_t kWords = int64_t{256} << 17;  // 256 MiB: more than the caches hold
-  constexpr int64_t kTasks = 256;
-  Buffer<uint64_t> words(kWords);
-  std::atomic<uint64_t> sink{0};  // so that nothing is left out
-  std::vector<double> rates;
-  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first wakes the threads
-    constexpr int kPasses = 4;
-    if (Cancelled(cancel)) return tl::unexpected<Error>(Stopped());
-    const auto start = Clock::now();
-    for (int pass = 0; pass < kPasses; ++pass) {
-      pool.Run(kTasks, [&](int64_t task, int) {
-        sink += ReadAll(words.data() + task * (kWords / kTasks), kWords / kTasks);
-      });
-    }
-    if (repeat >= 0) rates.push_back(kPasses * 8.0 * kWords / Since(start));
-  }
-  return Summarise(rates);
-}
-
 Result<Measured> MeasureProducts(ComputeType type, ThreadPool& pool, int repeats, const CancelToken* cancel) {
   std::vector<std::unique_ptr<PeakGemm>> products;  // one for each thread
   for (int i = 0; i < pool.n_threads(); ++i) products.push_back(MakePeakGemm(type));
@@ -79,6 +59,26 @@ nlohmann::ordered_json Json(const Measured& measured) {
 }
 
 }  // namespace
+
+Result<Measured> MeasureRead(ThreadPool& pool, int repeats, const CancelToken* cancel) {
+  constexpr int64_t kWords = int64_t{256} << 17;  // 256 MiB: more than the caches hold
+  constexpr int64_t kTasks = 256;
+  Buffer<uint64_t> words(kWords);
+  std::atomic<uint64_t> sink{0};  // so that nothing is left out
+  std::vector<double> rates;
+  for (int repeat = -1; repeat < repeats; ++repeat) {  // the first wakes the threads
+    constexpr int kPasses = 4;
+    if (Cancelled(cancel)) return tl::unexpected<Error>(Stopped());
+    const auto start = Clock::now();
+    for (int pass = 0; pass < kPasses; ++pass) {
+      pool.Run(kTasks, [&](int64_t task, int) {
+        sink += ReadAll(words.data() + task * (kWords / kTasks), kWords / kTasks);
+      });
+    }
+    if (repeat >= 0) rates.push_back(kPasses * 8.0 * kWords / Since(start));
+  }
+  return Summarise(rates);
+}
 
 const Measured& MachineLimits::products(ComputeType type) const {
   switch (type) {

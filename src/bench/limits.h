@@ -23,10 +23,13 @@ struct MachineLimits {
   const Measured& products(ComputeType type) const;
 };
 
+// Bytes a second that the pool's threads read from memory. kCancelled where it was interrupted.
+Result<Measured> MeasureRead(ThreadPool& pool, int repeats, const CancelToken* cancel);
+
 // Takes a second or so for each figure and five repeats. kCancelled where it was interrupted.
 Result<MachineLimits> MeasureLimits(ThreadPool& pool, int repeats, const CancelToken* cancel);
 
-// "AMD EPYC 9B14, 2 threads": the processor as the system names it.
+// The processor as the system names it.
 std::string DescribeProcessor();
 
 std::string LimitsTable(const MachineLimits& limits);

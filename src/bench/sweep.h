@@ -57,7 +57,8 @@ double PrefillShare(const SweepRow& row, const MachineLimits& limits);
 double DecodeShare(const SweepRow& row, const MachineLimits& limits);
 
 std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& limits);
-// With all that the figures depend on beside the machine: the model's file, and how it was loaded ("--rope-scale 4").
+// With all that the figures depend on beside the machine: the model's file, and how it was loaded
+// ("--rope-scale 4").
 struct SweepSetup {
   std::string model;
   std::string rope = {};

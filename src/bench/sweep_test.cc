@@ -15,7 +15,8 @@ class SweepTest : public testing::Test {
   SweepHooks Hooks() {
     return {.load =
                 [this](const std::string& attention) {
-                  return Engine::Load({.model_path = file_.path(), .attention = attention, .threads = 1});
+                  return Engine::Load(
+                      {.model_path = file_.path(), .attention = attention, .compute = "f32", .threads = 1});
                 },
             .cancel = &cancel_};
   }
@@ -39,8 +40,13 @@ TEST_F(SweepTest, MeasuresEveryMethodAtEveryLength) {
     EXPECT_GT(rows[i].decode.low, 0);
     EXPECT_GT(rows[i].peak_memory, 0u);
   }
-  EXPECT_GT(rows[1].prefill_cost.total(), rows[0].prefill_cost.total());
-  EXPECT_GT(rows[1].decode_bytes, rows[0].decode_bytes);
+  // 20 tokens of full attention: 2 layers of width 64, 4 query and 2 key/value heads of 16, feed-forward 96,
+  // a vocabulary of 272, all in float32. A token is generated after 22 on average.
+  const double layers = 2 * (2 * 64 * (4 + 2) * 16 + 3 * 64 * 96), vocabulary = 64 * 272;
+  EXPECT_EQ(rows[0].prefill_cost.weights, 2 * (20 * layers + vocabulary));
+  EXPECT_EQ(rows[0].prefill_cost.attention, 4 * 16 * 4 * 2 * (20 * 21 / 2));
+  EXPECT_EQ(rows[0].prefill_cost.choosing, 0);
+  EXPECT_EQ(rows[0].decode_bytes, 4 * (layers + vocabulary) + 2 * 22 * 2 * (2 * 16 * 4));
 }
 
 TEST_F(SweepTest, DoesWithoutGenerating) {

@@ -167,8 +167,8 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
 }
 
 ComputeCost Engine::PlanPrefill(int64_t n_tokens) const {
-  constexpr int64_t kSamples =
-      1024;  // what a token costs bends where methods begin to choose, and hardly elsewhere
+  // What a token costs bends where methods begin to choose, and hardly elsewhere.
+  constexpr int64_t kSamples = 1024;
   const int64_t n = insertion_.ModelSize(n_tokens);
   const int64_t n_samples = std::min(n, kSamples);
   ComputeCost cost{.weights = static_cast<double>(n) * LayerCost() + VocabularyCost()};

@@ -101,11 +101,7 @@ Status JournalFile::Append(const std::string& line) {
   return tl::unexpected<Error>(CannotWrite(path_, errno));
 }
 
-Status JournalFile::WriteSummary(const std::string& csv) const {
-  LH_ASSIGN(OutputFile file, OutputFile::Create(summary_path_));
-  LH_TRY(file.Write(std::as_bytes(std::span(csv))));
-  return file.Commit();
-}
+Status JournalFile::WriteSummary(const std::string& csv) const { return WriteFile(summary_path_, csv); }
 
 std::string FormatLength(int64_t length) {
   return length % 1024 == 0 ? fmt::format("{}k", length / 1024) : fmt::format("{}", length);

@@ -96,4 +96,10 @@ Status OutputFile::Commit() {
   return tl::unexpected<Error>(error);
 }
 
+Status WriteFile(const std::string& path, std::string_view text) {
+  LH_ASSIGN(OutputFile file, OutputFile::Create(path));
+  LH_TRY(file.Write(std::as_bytes(std::span(text))));
+  return file.Commit();
+}
+
 }  // namespace longheads

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -39,5 +40,8 @@ class OutputFile {
   std::string target_;  // links followed
   std::unique_ptr<std::FILE, Abandon> file_;
 };
+
+// All of a file at once.
+Status WriteFile(const std::string& path, std::string_view text);
 
 }  // namespace longheads

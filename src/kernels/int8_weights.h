@@ -17,10 +17,9 @@
 // The last tile's missing outputs have zeros everywhere.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 
-#include "kernels/quantised.h"
 #include "tensor/tensor.h"
 
 namespace longheads {

@@ -74,13 +74,10 @@ void LinearProducts::Prefill(std::span<const LinearProduct> products, int64_t n_
   });
   if (Cancelled(cancel)) return;
   for (const LinearProduct& product : products) {
-    const std::vector<float>& bias = product.weights->bias;
-    if (bias.empty()) continue;
-    const int64_t n_out = product.weights->n_out();
+    if (product.weights->bias.empty()) continue;
     constexpr int64_t kRows = 32;
     pool_.Run(DivideUp(n_rows, kRows), [&](int64_t task, int) {
-      for (int64_t row = task * kRows; row < std::min(n_rows, (task + 1) * kRows); ++row)
-        kernels_.vector.add(product.y + row * n_out, bias.data(), n_out);
+      AddBias(product, task * kRows, std::min(n_rows, (task + 1) * kRows));
     });
   }
 }
@@ -93,12 +90,14 @@ void LinearProducts::Decode(std::span<const LinearProduct> products, int64_t n_r
     MultiplyVectors(some, n_rows, outputs_per_task);
   });
   for (const LinearProduct& product : products) {
-    const std::vector<float>& bias = product.weights->bias;
-    if (bias.empty()) continue;
-    const int64_t n_out = product.weights->n_out();
-    for (int64_t row = 0; row < n_rows; ++row)
-      kernels_.vector.add(product.y + row * n_out, bias.data(), n_out);
+    if (!product.weights->bias.empty()) AddBias(product, 0, n_rows);
   }
+}
+
+void LinearProducts::AddBias(const LinearProduct& product, int64_t begin, int64_t end) const {
+  const int64_t n_out = product.weights->n_out();
+  for (int64_t row = begin; row < end; ++row)
+    kernels_.vector.add(product.y + row * n_out, product.weights->bias.data(), n_out);
 }
 
 // ---- Float products

@@ -56,6 +56,7 @@ class LinearProducts {
   // body(neighbouring products of one kind, whether they have integers).
   template <typename Body>
   static void ForEachKind(std::span<const LinearProduct> products, const Body& body);
+  void AddBias(const LinearProduct& product, int64_t begin, int64_t end) const;  // to rows [begin, end)
   const Gemm& GemmFor(const TensorView& w);
   // The weights of `product` packed for its Gemm, at `packed`.
   void Pack(const LinearProduct& product, std::byte* packed);

@@ -70,12 +70,6 @@ struct SweepCommandOptions {
   std::string out_dir;
 };
 
-Status WriteWhole(const std::filesystem::path& path, const std::string& text) {
-  LH_ASSIGN(OutputFile file, OutputFile::Create(path.string()));
-  LH_TRY(file.Write(std::as_bytes(std::span(text))));
-  return file.Commit();
-}
-
 // Makes the folder, and finds before the work that its files cannot be written; what they hold stays.
 Status CheckFolder(const std::string& dir) {
   if (dir.empty()) return {};
@@ -92,8 +86,8 @@ Status WriteResults(const std::string& dir, const std::vector<SweepRow>& rows, c
                     const SweepSetup& setup) {
   if (dir.empty()) return {};
   const std::filesystem::path folder(dir);
-  LH_TRY(WriteWhole(folder / "sweep.csv", SweepCsv(rows, limits, setup)));
-  return WriteWhole(folder / "sweep.json", SweepJson(rows, limits, setup) + "\n");
+  LH_TRY(WriteFile((folder / "sweep.csv").string(), SweepCsv(rows, limits, setup)));
+  return WriteFile((folder / "sweep.json").string(), SweepJson(rows, limits, setup) + "\n");
 }
 
 Result<int> RunSweepCommand(SweepCommandOptions options) {
