@@ -2,9 +2,9 @@
 # Compares all methods on the default model: sh tools/eval/compare.sh [DIR]
 #
 # Pass keys (5 depths up to 16k, 4 at 32k, 3 at 64k for methods of constant cost) and perplexity (the last 512 tokens of
-# each length of a piece of Jane Austen's novels), into DIR/passkey.* and DIR/ppl.*, with plots and DIR/tables.md; DIR
-# is docs/results/methods unless it is given. Some 6 hours of 2 cores without AVX-512; it goes on where it was stopped,
-# the shorter lengths first. Build the program before (make build).
+# each length of a piece of Jane Austen's novels, to 16k for methods of dense cost), into DIR/passkey.* and DIR/ppl.*,
+# with plots and DIR/tables.md; DIR is docs/results/methods unless it is given. Some 9 hours of 2 cores without AVX-512;
+# it goes on where it was stopped, the cheaper runs first. Build the program before (make build).
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,7 +28,9 @@ ppl() { "$program" eval ppl --compute f32 --text "$text" --samples 1 --score 512
 
 passkey --attn "$dense;$scoring;$constant" --lengths 4k,8k --depths 5
 passkey --attn "$constant;$scoring;$dense" --lengths 16k --depths 5
-ppl --attn "$constant;$scoring;$dense" --lengths 4k,16k,32k
-passkey --attn "$constant;$scoring;$dense" --lengths 32k --depths 4
+ppl --attn "$constant;$scoring" --lengths 4k,16k,32k
+ppl --attn "$dense" --lengths 4k,16k
+passkey --attn "$constant;$scoring" --lengths 32k --depths 4
 passkey --attn "$constant" --lengths 64k --depths 3
+passkey --attn "$dense" --lengths 32k --depths 4
 python3 -B "$here/plot.py" "$out" --out "$out" >"$out/tables.md"
