@@ -1,0 +1,326 @@
+#include "base/raw_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace longheads {
+namespace {
+
+std::atomic<FileFaults*> installed_faults{nullptr};
+
+// What the system returns to `call`(most bytes), asked again where a signal came between; -errno where it or
+// the test refuses.
+template <typename Call>
+int64_t Perform(const FileOperation& operation, const Call& call) {
+  FileFaults* const faults = installed_faults.load(std::memory_order_acquire);
+  for (;;) {
+    FileFaults::Verdict verdict;
+    if (faults != nullptr) verdict = faults->Before(operation);
+    int64_t done = -verdict.error;
+    if (verdict.error == 0) {
+      done = call(std::min(operation.size, verdict.most));
+      if (done < 0) done = -errno;
+      if (done >= 0 && faults != nullptr) faults->After(operation, done);
+    }
+    if (done != -EINTR) return done;
+  }
+}
+
+tl::unexpected<Error> Failed(std::string_view path, std::string_view doing, int error) {
+  return tl::unexpected<Error>(FileError(path, doing, error));
+}
+
+Status StatusOf(int64_t done, std::string_view path, std::string_view doing) {
+  if (done >= 0) return {};
+  return Failed(path, doing, static_cast<int>(-done));
+}
+
+// A path that is wrong is the user's to mend; anything else is the system's.
+tl::unexpected<Error> CannotOpen(const std::string& path, bool writing, int64_t error) {
+  const std::string_view doing = writing ? "write" : "read";
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return InvalidInput(fmt::format("{}: there is no such file or folder; check the path", path));
+    case EEXIST:
+      return InvalidInput(fmt::format("{}: there is a file of that name already", path));
+    case EACCES:
+    case EPERM:
+      return InvalidInput(
+          fmt::format("{}: no permission to {} it; change its mode or its folder's", path, doing));
+    case EROFS:
+      return InvalidInput(fmt::format("{}: its file system may only be read; name another place", path));
+    case EISDIR:
+      return InvalidInput(fmt::format("{} is a folder; name a file", path));
+    case ENXIO:
+      return InvalidInput(fmt::format("{} is a socket or a device; name a regular file", path));
+    default:
+      return Failed(path, "open it", static_cast<int>(error));
+  }
+}
+
+std::string FolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+// A descriptor or -errno.
+int OpenDescriptor(FileCall call, const std::string& path, const std::string& shown, int flags) {
+  return static_cast<int>(Perform({.call = call, .path = shown},
+                                  [&](uint64_t) { return open(path.c_str(), flags | O_CLOEXEC, 0666); }));
+}
+
+int OpenNameless(const std::string& folder) {
+  int descriptor = OpenDescriptor(FileCall::kOpen, folder, folder, O_RDWR | O_TMPFILE | O_EXCL);
+  // Some file systems (overlays, NFS) know no files without a name: one is made and its name removed.
+  for (int attempt = 0; descriptor < 0; ++attempt) {
+    const std::string name =
+        std::filesystem::path(folder) / fmt::format(".longheads-{}-{}", getpid(), attempt);
+    descriptor = OpenDescriptor(FileCall::kOpen, name, name, O_RDWR | O_CREAT | O_EXCL);
+    if (descriptor == -EEXIST) continue;
+    if (descriptor < 0) break;
+    const int64_t removed =
+        Perform({.call = FileCall::kRemove, .path = name}, [&](uint64_t) { return unlink(name.c_str()); });
+    if (removed >= 0) break;
+    close(descriptor);
+    return static_cast<int>(removed);
+  }
+  return descriptor;
+}
+
+}  // namespace
+
+void InstallFileFaults(FileFaults* faults) { installed_faults.store(faults, std::memory_order_release); }
+FileFaults* InstalledFileFaults() { return installed_faults.load(std::memory_order_acquire); }
+
+Error FileError(std::string_view path, std::string_view doing, int error) {
+  const std::string said = fmt::format("{}: cannot {}: {}", path, doing, std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) {
+    return {ErrorKind::kIo, said + "; make room there or name another disk"};
+  }
+  return {ErrorKind::kIo, said};
+}
+
+RawFile::RawFile(RawFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      direct_descriptor_(std::exchange(other.direct_descriptor_, -1)) {}
+
+RawFile& RawFile::operator=(RawFile&& other) noexcept {
+  RawFile taken(std::move(other));
+  std::swap(path_, taken.path_);
+  std::swap(descriptor_, taken.descriptor_);
+  std::swap(direct_descriptor_, taken.direct_descriptor_);
+  return *this;
+}
+
+RawFile::~RawFile() {
+  if (direct_descriptor_ >= 0) close(direct_descriptor_);
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Result<RawFile> RawFile::Open(const std::string& path, Options options) {
+  const bool writing = options.mode != Mode::kRead;
+  // O_NONBLOCK: a pipe without a writer would otherwise keep us waiting. Regular files ignore it.
+  int flags = (writing ? O_RDWR : O_RDONLY) | O_NONBLOCK;
+  if (options.mode == Mode::kCreate) flags |= O_CREAT | O_EXCL;
+  if (options.mode == Mode::kCreateAny) flags |= O_CREAT;
+  RawFile file(path);
+  file.descriptor_ = OpenDescriptor(FileCall::kOpen, path, path, flags);
+  if (file.descriptor_ < 0) return CannotOpen(path, writing, -file.descriptor_);
+  struct stat info {};
+  const int64_t looked = Perform({.call = FileCall::kIdentity, .path = path, .descriptor = file.descriptor_},
+                                 [&](uint64_t) { return fstat(file.descriptor_, &info); });
+  if (looked < 0) return CannotOpen(path, writing, -looked);
+  if (S_ISDIR(info.st_mode)) return CannotOpen(path, writing, EISDIR);
+  if (!S_ISREG(info.st_mode)) {
+    return InvalidInput(fmt::format("{} is a pipe or a device; name a regular file", path));
+  }
+  if (options.direct) file.OpenDirect(writing);
+  return file;
+}
+
+Result<RawFile> RawFile::Temporary(const std::string& folder, bool direct) {
+  RawFile file(folder);
+  file.descriptor_ = OpenNameless(folder);
+  if (file.descriptor_ < 0) return CannotOpen(folder, /*writing=*/true, -file.descriptor_);
+  if (direct) file.OpenDirect(/*writable=*/true);
+  return file;
+}
+
+// A second open of the same file, which may have no name (any more). Where it cannot be had, all goes through
+// the cache.
+void RawFile::OpenDirect(bool writable) {
+  direct_descriptor_ = OpenDescriptor(FileCall::kReopenDirect, fmt::format("/proc/self/fd/{}", descriptor_),
+                                      path_, (writable ? O_RDWR : O_RDONLY) | O_DIRECT);
+}
+
+bool RawFile::GoesDirect(uint64_t offset, const void* address, uint64_t size) const {
+  return direct() && (offset | reinterpret_cast<uintptr_t>(address) | size) % kDirectAlignment == 0;
+}
+
+Status RawFile::PRead(uint64_t offset, std::span<std::byte> to) const {
+  LH_CHECK(is_open());
+  while (!to.empty()) {
+    const auto read_from = [&](int descriptor) {
+      const FileOperation operation{.call = FileCall::kRead,
+                                    .path = path_,
+                                    .descriptor = descriptor,
+                                    .offset = offset,
+                                    .size = to.size()};
+      return Perform(operation, [&](uint64_t most) -> int64_t {
+        return pread(descriptor, to.data(), most, static_cast<off_t>(offset));
+      });
+    };
+    const bool goes_direct = GoesDirect(offset, to.data(), to.size());
+    int64_t done = read_from(goes_direct ? direct_descriptor_ : descriptor_);
+    // Larger blocks than ours.
+    if (done == -EINVAL && goes_direct) done = read_from(descriptor_);
+    if (done < 0) {
+      return StatusOf(done, path_, fmt::format("read {} at offset {}", FormatBytes(to.size()), offset));
+    }
+    if (done == 0) {
+      return MakeError(ErrorKind::kIo,
+                       fmt::format("{}: cut off: it ends before offset {}, where {} more should be", path_,
+                                   offset, FormatBytes(to.size())));
+    }
+    offset += static_cast<uint64_t>(done);
+    to = to.subspan(static_cast<std::size_t>(done));
+  }
+  return {};
+}
+
+Status RawFile::PWrite(uint64_t offset, std::span<const std::byte> from) const {
+  LH_CHECK(is_open());
+  while (!from.empty()) {
+    const auto write_to = [&](int descriptor) {
+      const FileOperation operation{.call = FileCall::kWrite,
+                                    .path = path_,
+                                    .descriptor = descriptor,
+                                    .offset = offset,
+                                    .size = from.size(),
+                                    .data = from.data()};
+      return Perform(operation, [&](uint64_t most) -> int64_t {
+        return pwrite(descriptor, from.data(), most, static_cast<off_t>(offset));
+      });
+    };
+    const bool goes_direct = GoesDirect(offset, from.data(), from.size());
+    int64_t done = write_to(goes_direct ? direct_descriptor_ : descriptor_);
+    if (done == -EINVAL && goes_direct) done = write_to(descriptor_);
+    if (done == 0) done = -ENOSPC;  // a regular file takes nothing only where nothing fits
+    if (done < 0) {
+      return StatusOf(done, path_, fmt::format("write {} at offset {}", FormatBytes(from.size()), offset));
+    }
+    offset += static_cast<uint64_t>(done);
+    from = from.subspan(static_cast<std::size_t>(done));
+  }
+  return {};
+}
+
+Status RawFile::Sync() const {
+  LH_CHECK(is_open());
+  return StatusOf(Perform({.call = FileCall::kSync, .path = path_, .descriptor = descriptor_},
+                          [&](uint64_t) { return fdatasync(descriptor_); }),
+                  path_, "bring it to disk");
+}
+
+Status RawFile::Truncate(uint64_t size) const {
+  LH_CHECK(is_open());
+  if (size > static_cast<uint64_t>(std::numeric_limits<off_t>::max())) {
+    return Failed(path_, "change its size", EFBIG);
+  }
+  return StatusOf(
+      Perform({.call = FileCall::kTruncate, .path = path_, .descriptor = descriptor_, .offset = size},
+              [&](uint64_t) { return ftruncate(descriptor_, static_cast<off_t>(size)); }),
+      path_, fmt::format("change its size to {}", FormatBytes(size)));
+}
+
+Result<uint64_t> RawFile::Size() const {
+  LH_CHECK(is_open());
+  struct stat info {};
+  LH_TRY(StatusOf(Perform({.call = FileCall::kSize, .path = path_, .descriptor = descriptor_},
+                          [&](uint64_t) { return fstat(descriptor_, &info); }),
+                  path_, "ask for its size"));
+  return static_cast<uint64_t>(info.st_size);
+}
+
+Result<bool> RawFile::TryLock() const {
+  LH_CHECK(is_open());
+  const int64_t done = Perform({.call = FileCall::kLock, .path = path_, .descriptor = descriptor_},
+                               [&](uint64_t) { return flock(descriptor_, LOCK_EX | LOCK_NB); });
+  if (done >= 0) return true;
+  if (done == -EWOULDBLOCK) return false;
+  return Failed(path_, "lock it", static_cast<int>(-done));
+}
+
+Result<bool> RawFile::IsAt(const std::string& path) const {
+  LH_CHECK(is_open());
+  struct stat here {};
+  struct stat there {};
+  int error_there = 0;
+  const int64_t done =
+      Perform({.call = FileCall::kIdentity, .path = path, .descriptor = descriptor_}, [&](uint64_t) {
+        if (fstat(descriptor_, &here) != 0) return -1;
+        if (stat(path.c_str(), &there) == 0) return 0;
+        error_there = errno;
+        return error_there == ENOENT || error_there == ENOTDIR ? 0 : -1;
+      });
+  if (done < 0) return Failed(path, "look it up", static_cast<int>(-done));
+  return error_there == 0 && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+Status RenameFile(const std::string& from, const std::string& to) {
+  return StatusOf(Perform({.call = FileCall::kRename, .path = from, .to = to},
+                          [&](uint64_t) { return std::rename(from.c_str(), to.c_str()); }),
+                  from, fmt::format("give it the name {}", to));
+}
+
+Status RemoveFile(const std::string& path) {
+  const int64_t done =
+      Perform({.call = FileCall::kRemove, .path = path}, [&](uint64_t) { return unlink(path.c_str()); });
+  if (done == -ENOENT) return {};
+  return StatusOf(done, path, "remove it");
+}
+
+Status SyncFolderOf(const std::string& path) {
+  const std::string folder = FolderOf(path);
+  const int64_t done = Perform({.call = FileCall::kSyncFolder, .path = folder}, [&](uint64_t) {
+    const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return -1;
+    int done_here = fsync(descriptor);
+    const int error = errno;
+    // Some file systems have nothing to sync in a folder and say so this way.
+    if (done_here != 0 && error == EINVAL) done_here = 0;
+    close(descriptor);
+    errno = error;
+    return done_here;
+  });
+  return StatusOf(done, folder, "bring its names to disk");
+}
+
+Result<uint64_t> FreeSpace(const std::string& path) {
+  struct statvfs info {};
+  LH_TRY(StatusOf(Perform({.call = FileCall::kFreeSpace, .path = path},
+                          [&](uint64_t) { return statvfs(path.c_str(), &info); }),
+                  path, "ask for the free space there"));
+  return CheckedMul(info.f_bavail, info.f_frsize).value_or(std::numeric_limits<uint64_t>::max());
+}
+
+}  // namespace longheads
