@@ -13,7 +13,7 @@ import sys
 FLOORS = [
     ["base"],
     ["tensor", "tokenizer"],
-    ["kernels", "rope", "formats"],
+    ["kernels", "rope", "formats", "scoring"],
     ["kv"],
     ["attention"],
     ["model"],
