@@ -1,0 +1,13 @@
+// The checksum that stands beside everything written to disk: XXH3-64 (xxHash's third generation, seed 0). It
+// finds damage; it does not keep out forgers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace longheads {
+
+uint64_t Checksum(std::span<const std::byte> bytes);
+
+}  // namespace longheads
