@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "formats/input_file.h"
 
 namespace longheads {
 
@@ -21,11 +22,6 @@ void AddTextInput(CLI::App& app, TextInput& input, const std::string& group);
 // The bytes as they are. At most 1 GiB.
 Result<std::string> ReadText(const TextInput& input);
 
-// The whole of a regular file or of a pipe.
-Result<std::string> ReadFile(const std::string& path);
 Result<std::string> ReadStdin();
-
-// Where the text stops being UTF-8, as a sentence; empty where it is UTF-8.
-std::string DescribeInvalidUtf8(std::string_view text);
 
 }  // namespace longheads

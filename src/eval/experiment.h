@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +42,8 @@ class CaseLog {
   template <typename Setup, typename Case>
   const Record* Find(const Setup& setup, const std::string& attention, const Case& c) const {
     if (!journal_) return nullptr;
-    for (const Record& record : journal_->records()) {
+    // A case that was run again: the newest counts.
+    for (const Record& record : std::views::reverse(journal_->records())) {
       if (record.SameCase(setup, attention, c)) return &record;
     }
     return nullptr;

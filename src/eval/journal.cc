@@ -31,22 +31,6 @@ std::vector<std::string> WholeLines(const std::string& text, std::size_t& end) {
   return lines;
 }
 
-// Rows of equally many cells: the first column to the left, the others to the right.
-std::string AlignColumns(std::span<const std::vector<std::string>> rows) {
-  std::string text;
-  for (const std::vector<std::string>& row : rows) {
-    std::string line;
-    for (std::size_t column = 0; column < row.size(); ++column) {
-      std::size_t width = 0;
-      for (const auto& other : rows) width = std::max(width, other[column].size());
-      if (column > 0) line += "  ";
-      line += column == 0 ? fmt::format("{:<{}}", row[0], width) : fmt::format("{:>{}}", row[column], width);
-    }
-    text += line + "\n";
-  }
-  return text;
-}
-
 }  // namespace
 
 Result<JournalFile> JournalFile::Open(const std::string& directory, std::string_view name,
@@ -105,6 +89,21 @@ Status JournalFile::WriteSummary(const std::string& csv) const { return WriteFil
 
 std::string FormatLength(int64_t length) {
   return length % 1024 == 0 ? fmt::format("{}k", length / 1024) : fmt::format("{}", length);
+}
+
+std::string AlignColumns(std::span<const std::vector<std::string>> rows) {
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    std::string line;
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      std::size_t width = 0;
+      for (const auto& other : rows) width = std::max(width, other[column].size());
+      if (column > 0) line += "  ";
+      line += column == 0 ? fmt::format("{:<{}}", row[0], width) : fmt::format("{:>{}}", row[column], width);
+    }
+    text += line + "\n";
+  }
+  return text;
 }
 
 std::string LengthTable(std::span<const std::string> attention, std::span<const int64_t> lengths,

@@ -85,6 +85,9 @@ class Journal {
 // "4k" for 4096, "1000" for 1000.
 std::string FormatLength(int64_t length);
 
+// Rows of equally many cells, as lines: the first column to the left, the others to the right.
+std::string AlignColumns(std::span<const std::vector<std::string>> rows);
+
 // For people, several lines: a row for each method, a column for each length, in the order given.
 std::string LengthTable(std::span<const std::string> attention, std::span<const int64_t> lengths,
                         const std::function<std::string(const std::string& attention, int64_t length)>& cell);

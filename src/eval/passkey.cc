@@ -33,7 +33,7 @@ Status CheckOptions(const PasskeyOptions& o) {
   LH_TRY(check("--depths", o.n_depths, 1));
   LH_TRY(check("--repeats", o.n_repeats, 1));
   LH_TRY(check("-n", o.max_tokens, 0));
-  if (o.form != "auto" && !FindPasskeyForm(o.form)) {
+  if (o.form != "auto" && !FindPromptForm(o.form)) {
     return InvalidInput(fmt::format("--form is '{}', but must be auto, plain or chat", o.form));
   }
   if (!FindPasskeyFiller(o.filler)) {
@@ -42,18 +42,8 @@ Status CheckOptions(const PasskeyOptions& o) {
   return {};
 }
 
-Result<PasskeyForm> ResolveForm(const std::string& form, const Engine& engine) {
-  if (form == "plain") return PasskeyForm::kPlain;
-  if (engine.chat_template() != nullptr) return PasskeyForm::kChat;
-  // An unknown template must not silently become a plain prompt.
-  const bool has_template = engine.file().Find("tokenizer.chat_template") != nullptr;
-  if (form == "auto" && !has_template) return PasskeyForm::kPlain;
-  return Unsupported(fmt::format("the chat form needs a chat template that is known here; use --form plain{}",
-                                 has_template ? fmt::format(" ({})", engine.chat_template_error()) : ""));
-}
-
-PasskeySetup Setup(const PasskeyOptions& options, const Engine& engine, PasskeyForm form) {
-  const int64_t by_form = form == PasskeyForm::kChat ? kChatAnswerTokens : kPlainAnswerTokens;
+PasskeySetup Setup(const PasskeyOptions& options, const Engine& engine, PromptForm form) {
+  const int64_t by_form = form == PromptForm::kChat ? kChatAnswerTokens : kPlainAnswerTokens;
   return {.model = ModelSetupOf(engine, options.backend, options.rope),
           .style = {.form = form, .filler = *FindPasskeyFiller(options.filler)},
           .max_tokens = options.max_tokens > 0 ? options.max_tokens : by_form,
@@ -75,10 +65,6 @@ std::vector<PasskeyCase> Cases(const PasskeyOptions& options) {
     return a.length * a.depth_ppm < b.length * b.depth_ppm;
   });
   return cases;
-}
-
-int64_t CommonPrefix(std::span<const TokenId> a, std::span<const TokenId> b) {
-  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
 int64_t DigitCount(std::string_view text) {
@@ -121,7 +107,7 @@ struct Run {
   int64_t LongestText(int64_t length) const { return length + length / 100 + setup.max_tokens; }
 
   Status CheckMethods();
-  Result<PasskeyRecord> RunCase(Engine& engine, PasskeyReader& reader, const std::string& attention,
+  Result<PasskeyRecord> RunCase(Engine& engine, PromptReader& reader, const std::string& attention,
                                 const PasskeyCase& c);
   Status RunMethod(const std::string& attention);
 };
@@ -132,7 +118,7 @@ Status Run::CheckMethods() {
   for (const std::string& attention : options.attention) {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
     if (first) {
-      LH_ASSIGN(const PasskeyForm form, ResolveForm(options.form, *engine));
+      LH_ASSIGN(const PromptForm form, ResolvePromptForm(options.form, *engine));
       setup = Setup(options, *engine, form);
     }
     for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(LongestText(length)));
@@ -147,17 +133,17 @@ Status Run::CheckMethods() {
   return {};
 }
 
-Result<PasskeyRecord> Run::RunCase(Engine& engine, PasskeyReader& reader, const std::string& attention,
+Result<PasskeyRecord> Run::RunCase(Engine& engine, PromptReader& reader, const std::string& attention,
                                    const PasskeyCase& c) {
   const auto start = std::chrono::steady_clock::now();
   const int64_t key = PasskeyKey(options.seed, c);
-  LH_ASSIGN(const PasskeyPrompt prompt, BuildPasskeyPrompt(engine, setup.style, c, key, hooks.cancel));
+  LH_ASSIGN(const Prompt prompt, BuildPasskeyPrompt(engine, setup.style, c, key, hooks.cancel));
   LH_ASSIGN(const bool changed, engine.ExpectText(LongestText(c.length)));
   if (changed) reader.Forget();
   const auto on_prefill = [&](int64_t n_tokens) {
     return hooks.on_prefill ? hooks.on_prefill(attention, c, n_tokens) : std::function<void(double)>();
   };
-  LH_ASSIGN(PasskeyReader::Prompted prompted, reader.Read(prompt, hooks.cancel, on_prefill));
+  LH_ASSIGN(PromptReader::Prompted prompted, reader.Read(prompt, hooks.cancel, on_prefill));
   const int64_t shared = prompted.shared;
   LH_ASSIGN(PasskeyAnswer answer, AnswerPasskey(engine, setup.style.form, prompt, key, std::move(prompted),
                                                 setup.max_tokens, hooks.cancel));
@@ -193,7 +179,7 @@ Status Run::RunMethod(const std::string& attention) {
   if (engine->FollowsTextLength()) {  // what was read for one length is of no use for another
     std::ranges::stable_sort(left, {}, &PasskeyCase::length);
   }
-  PasskeyReader reader(*engine, /*share=*/true);
+  PromptReader reader(*engine, /*share=*/true);
   for (const PasskeyCase& c : left) {
     if (Cancelled(hooks.cancel)) return Interrupted();
     LH_ASSIGN(const PasskeyRecord record, RunCase(*engine, reader, attention, c));
@@ -204,48 +190,8 @@ Status Run::RunMethod(const std::string& attention) {
 
 }  // namespace
 
-Result<PasskeyReader::Prompted> PasskeyReader::Read(const PasskeyPrompt& prompt, const CancelToken* cancel,
-                                                    const Start& start) {
-  const std::span<const TokenId> tokens(prompt.tokens);
-  const int64_t n = static_cast<int64_t>(tokens.size());
-  // At least the last token is read anew: the answer begins from its hidden state.
-  const int64_t unit = share_ ? engine_.CallUnit() : 0;
-  int64_t common = unit == 0 ? 0 : std::min(CommonPrefix(tokens, common_.tokens()), n - 1);
-  // Behind a call that was cut elsewhere the next ones would not end at multiples of the unit.
-  if (common < common_.size() && unit > 1) common = 0;
-  const int64_t shared = common;
-  const int64_t n_read = n - shared;
-  const std::function<void(double)> progress = start ? start(n_read) : std::function<void(double)>();
-  const auto control = [&](int64_t from, int64_t to) {
-    ForwardControl c{.cancel = cancel, .progress = {}};
-    if (progress) {
-      const double whole = static_cast<double>(n_read);
-      c.progress = [&progress, before = static_cast<double>(from - shared) / whole,
-                    part = static_cast<double>(to - from) / whole](double share) {
-        progress(before + part * share);
-      };
-    }
-    return c;
-  };
-  const auto part = [&](int64_t from, int64_t to) {
-    return tokens.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
-  };
-
-  const int64_t wanted = unit == 0 ? 0 : std::min(prompt.n_common, n - 1) / unit * unit;
-  if (wanted > 0 && common == common_.size() && wanted > common) {
-    LH_TRY(engine_.Prefill(common_, part(common, wanted), Outputs::kNone, control(common, wanted)));
-    common = wanted;
-  }
-  Prompted prompted{
-      .session = common > 0 ? engine_.Fork(common_) : engine_.NewSession(), .hidden = {}, .shared = shared};
-  if (prompted.session.size() > common) LH_TRY(engine_.Truncate(prompted.session, common));
-  LH_ASSIGN(prompted.hidden,
-            engine_.Prefill(prompted.session, part(common, n), Outputs::kLast, control(common, n)));
-  return prompted;
-}
-
-Result<PasskeyAnswer> AnswerPasskey(Engine& engine, PasskeyForm form, const PasskeyPrompt& prompt,
-                                    int64_t key, PasskeyReader::Prompted prompted, int64_t max_tokens,
+Result<PasskeyAnswer> AnswerPasskey(Engine& engine, PromptForm form, const Prompt& prompt, int64_t key,
+                                    PromptReader::Prompted prompted, int64_t max_tokens,
                                     const CancelToken* cancel) {
   PasskeyAnswer answer;
   Session forced_session = engine.Fork(prompted.session);

@@ -13,34 +13,9 @@
 #include "engine/engine.h"
 #include "eval/passkey_journal.h"
 #include "eval/passkey_prompt.h"
+#include "eval/prompt_reader.h"
 
 namespace longheads {
-
-// Reads prompts on one engine, and keeps what they have in common: memory for one session beside the one that
-// it hands out.
-class PasskeyReader {
- public:
-  // Without `share`, each prompt is read from its beginning. With it no bit is another: what is kept ends
-  // where the method allows a call to (Engine::CallUnit).
-  PasskeyReader(Engine& engine, bool share) : engine_(engine), share_(share), common_(engine.NewSession()) {}
-
-  struct Prompted {
-    Session session;            // holds the prompt
-    std::vector<float> hidden;  // [embed_dim], after its last token
-    int64_t shared;             // tokens that had been read before
-  };
-  // `start` is told how many tokens are to be read and gives what hears of the share that is done; may be
-  // empty.
-  using Start = std::function<std::function<void(double)>(int64_t n_tokens)>;
-  Result<Prompted> Read(const PasskeyPrompt& prompt, const CancelToken* cancel, const Start& start);
-  // Forgets what was read: the engine's attention has changed.
-  void Forget() { common_ = engine_.NewSession(); }
-
- private:
-  Engine& engine_;
-  bool share_;
-  Session common_;  // a beginning that later prompts are expected to have as well
-};
 
 struct PasskeyAnswer {
   std::string text;
@@ -50,8 +25,8 @@ struct PasskeyAnswer {
 };
 
 // Greedy, from the prompt on; and once more with the true answer forced. An interrupt is an Error.
-Result<PasskeyAnswer> AnswerPasskey(Engine& engine, PasskeyForm form, const PasskeyPrompt& prompt,
-                                    int64_t key, PasskeyReader::Prompted prompted, int64_t max_tokens,
+Result<PasskeyAnswer> AnswerPasskey(Engine& engine, PromptForm form, const Prompt& prompt, int64_t key,
+                                    PromptReader::Prompted prompted, int64_t max_tokens,
                                     const CancelToken* cancel);
 
 struct PasskeyOptions {

@@ -43,7 +43,7 @@ std::string PasskeyJson(const PasskeyRecord& r) {
       {"digits", r.digits},
       {"seconds", std::round(r.seconds * 1000) / 1000},
       {"shared", r.shared},
-      {"form", PasskeyFormName(r.setup.style.form)},
+      {"form", PromptFormName(r.setup.style.form)},
       {"filler", PasskeyFillerName(r.setup.style.filler)},
       {"max_tokens", r.setup.max_tokens},
   };
@@ -55,7 +55,7 @@ std::string PasskeyJson(const PasskeyRecord& r) {
 Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
   const nlohmann::json json = nlohmann::json::parse(line);
   const std::string form_name = json.at("form"), filler_name = json.at("filler");
-  const std::optional<PasskeyForm> form = FindPasskeyForm(form_name);
+  const std::optional<PromptForm> form = FindPromptForm(form_name);
   if (!form) return InvalidInput(fmt::format("'form' is '{}'", form_name));
   const std::optional<PasskeyFiller> filler = FindPasskeyFiller(filler_name);
   if (!filler) return InvalidInput(fmt::format("'filler' is '{}'", filler_name));
@@ -111,7 +111,7 @@ std::string PasskeyCsv(std::span<const PasskeyRecord> records) {
     csv += fmt::format("{},{},{},{},{},{},{:.1f},{:.1f},{:.3f},{},{},{},{},{},{},{},{}\n",
                        CsvField(row.attention), row.length, t.cases, t.correct, t.digits_right, t.digits,
                        mean(t.tokens), mean(t.shared), t.seconds, CsvField(row.setup.model.model),
-                       PasskeyFormName(row.setup.style.form), PasskeyFillerName(row.setup.style.filler),
+                       PromptFormName(row.setup.style.form), PasskeyFillerName(row.setup.style.filler),
                        row.setup.model.compute, row.setup.model.kv, row.setup.model.backend,
                        row.setup.max_tokens, CsvField(row.setup.model.rope));
   }

@@ -9,7 +9,7 @@ namespace {
 
 PasskeyRecord Example(const std::string& attention, int64_t length, bool correct) {
   return {.setup = {.model = ExampleModelSetup(),
-                    .style = {.form = PasskeyForm::kChat, .filler = PasskeyFiller::kLine},
+                    .style = {.form = PromptForm::kChat, .filler = PasskeyFiller::kLine},
                     .max_tokens = 32,
                     .seed = 3},
           .attention = attention,

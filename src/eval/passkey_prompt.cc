@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "eval/random.h"
+
 namespace longheads {
 namespace {
 
@@ -30,12 +32,12 @@ std::string Filler(PasskeyFiller filler, int64_t n) {
   return text;
 }
 
-std::string_view Question(PasskeyForm form) {
-  return form == PasskeyForm::kPlain ? kQuestionPlain : kQuestionChat;
+std::string_view Question(PromptForm form) {
+  return form == PromptForm::kPlain ? kQuestionPlain : kQuestionChat;
 }
 
 // The lines of the prompt. Filler after the key begins anew with the first sentence, as in the paper's code.
-std::string PromptText(const PasskeyStyle& style, int64_t key, int64_t n_before, int64_t n_after) {
+std::string PasskeyText(const PasskeyStyle& style, int64_t key, int64_t n_before, int64_t n_after) {
   const auto filler = [&](int64_t n) { return n == 0 ? "" : fmt::format("{}\n", Filler(style.filler, n)); };
   return fmt::format("{0}\n{1}The pass key is {2}. Remember it. {2} is the pass key.\n{3}{4}", kTask,
                      filler(n_before), key, filler(n_after), Question(style.form));
@@ -45,40 +47,10 @@ int64_t SentencesBefore(const PasskeyCase& c, int64_t n_sentences) {
   return std::llround(c.depth() * static_cast<double>(n_sentences));
 }
 
-// The tokens of `text` where it follows `context`.
-Result<std::vector<TokenId>> EncodeAfter(const Tokenizer& tokenizer, const std::string& context,
-                                         const std::string& text) {
-  if (!context.empty()) {
-    LH_ASSIGN(const std::vector<TokenId> before, tokenizer.Encode(context, {}));
-    LH_ASSIGN(std::vector<TokenId> both, tokenizer.Encode(context + text, {}));
-    if (before.size() < both.size() && std::equal(before.begin(), before.end(), both.begin())) {
-      both.erase(both.begin(), both.begin() + static_cast<std::ptrdiff_t>(before.size()));
-      return both;
-    }
-  }
-  return tokenizer.Encode(text, {});
-}
-
-uint64_t SplitMix64(uint64_t state) {
-  uint64_t z = state + 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 }  // namespace
-
-std::string_view PasskeyFormName(PasskeyForm form) { return form == PasskeyForm::kPlain ? "plain" : "chat"; }
 
 std::string_view PasskeyFillerName(PasskeyFiller filler) {
   return filler == PasskeyFiller::kLines ? "lines" : "line";
-}
-
-std::optional<PasskeyForm> FindPasskeyForm(std::string_view name) {
-  for (const PasskeyForm form : {PasskeyForm::kPlain, PasskeyForm::kChat}) {
-    if (PasskeyFormName(form) == name) return form;
-  }
-  return std::nullopt;
 }
 
 std::optional<PasskeyFiller> FindPasskeyFiller(std::string_view name) {
@@ -100,12 +72,12 @@ int64_t PasskeyKey(uint64_t seed, const PasskeyCase& c) {
   return 10000 + static_cast<int64_t>(h % 90000);
 }
 
-Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyle& style,
-                                         const PasskeyCase& c, int64_t key, const CancelToken* cancel) {
-  const bool chat = style.form == PasskeyForm::kChat;
+Result<Prompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyle& style, const PasskeyCase& c,
+                                  int64_t key, const CancelToken* cancel) {
+  const bool chat = style.form == PromptForm::kChat;
   const auto encode = [&](int64_t n_sentences) {
     const int64_t n_before = SentencesBefore(c, n_sentences);
-    return engine.EncodePrompt(PromptText(style, key, n_before, n_sentences - n_before), chat, cancel);
+    return engine.EncodePrompt(PasskeyText(style, key, n_before, n_sentences - n_before), chat, cancel);
   };
   const auto off = [&](const std::vector<TokenId>& tokens) {
     return std::llabs(static_cast<int64_t>(tokens.size()) - c.length);
@@ -152,24 +124,20 @@ Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyl
   LH_ASSIGN(const std::vector<TokenId> keyless,
             engine.EncodePrompt(fmt::format("{}\n{}", kTask, Filler(style.filler, n_before + kSentenceCount)),
                                 chat, cancel));
-  PasskeyPrompt prompt{.tokens = std::move(tokens)};
+  Prompt prompt{.tokens = std::move(tokens)};
   prompt.n_common =
       std::mismatch(prompt.tokens.begin(), prompt.tokens.end(), keyless.begin(), keyless.end()).first -
       prompt.tokens.begin();
   return prompt;
 }
 
-Result<std::vector<TokenId>> ForcedPasskeyAnswer(const Engine& engine, PasskeyForm form,
-                                                 const PasskeyPrompt& prompt, int64_t key) {
+Result<std::vector<TokenId>> ForcedPasskeyAnswer(const Engine& engine, PromptForm form, const Prompt& prompt,
+                                                 int64_t key) {
   const Tokenizer& tokenizer = engine.tokenizer();
-  if (form == PasskeyForm::kPlain) {
+  if (form == PromptForm::kPlain) {
     return EncodeAfter(tokenizer, std::string(kQuestionPlain), fmt::format(" {}", key));
   }
-  // An SPM vocabulary begins a text with a space: not so where the template ends in a line break.
-  LH_CHECK(!prompt.tokens.empty());
-  const std::string last = tokenizer.TokenBytes(prompt.tokens.back(), /*special=*/true);
-  const bool new_line = !last.empty() && last.back() == '\n';
-  return EncodeAfter(tokenizer, new_line ? "\n" : "", fmt::format("The pass key is {}.", key));
+  return EncodeAnswer(tokenizer, prompt.tokens, fmt::format("The pass key is {}.", key));
 }
 
 bool AnswersPasskey(std::string_view answer, int64_t key) {

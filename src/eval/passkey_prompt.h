@@ -11,13 +11,9 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "eval/prompt.h"
 
 namespace longheads {
-
-enum class PasskeyForm {
-  kPlain,  // a completion: the text ends in "The pass key is"
-  kChat,   // one user message in the model's template; nothing is put into the assistant's mouth
-};
 
 // How the filler's five sentences stand. The paper's Table 6 leaves it open.
 enum class PasskeyFiller {
@@ -27,16 +23,14 @@ enum class PasskeyFiller {
 
 // All that decides on the words of a prompt, beside its case.
 struct PasskeyStyle {
-  PasskeyForm form = PasskeyForm::kPlain;
+  PromptForm form = PromptForm::kPlain;
   PasskeyFiller filler = PasskeyFiller::kLines;
 
   bool operator==(const PasskeyStyle&) const = default;
 };
 
-// "plain", "chat"; "lines", "line".
-std::string_view PasskeyFormName(PasskeyForm form);
+// "lines", "line".
 std::string_view PasskeyFillerName(PasskeyFiller filler);
-std::optional<PasskeyForm> FindPasskeyForm(std::string_view name);
 std::optional<PasskeyFiller> FindPasskeyFiller(std::string_view name);
 
 // One cell's one repeat. The same case has the same prompt whichever others run beside it.
@@ -56,24 +50,16 @@ int64_t PasskeyDepthPpm(int64_t d, int64_t n);
 // repeat in turn, h = SplitMix64's output from the state h xor the number.
 int64_t PasskeyKey(uint64_t seed, const PasskeyCase& c);
 
-struct PasskeyPrompt {
-  std::vector<TokenId> tokens;
-  // The first so many are the same in every prompt of this model and style that is at least as long before
-  // its key: what stands before the key.
-  int64_t n_common = 0;
-};
-
 // The prompt whose token count is nearest to the case's length, the filler cut at sentences. Refused where
 // that is more than 1% off, or no room is left for filler: the message says what the model's tokenizer needs.
 // kCancelled once `cancel` is raised.
-Result<PasskeyPrompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyle& style,
-                                         const PasskeyCase& c, int64_t key,
-                                         const CancelToken* cancel = nullptr);
+Result<Prompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyle& style, const PasskeyCase& c,
+                                  int64_t key, const CancelToken* cancel = nullptr);
 
 // What follows the prompt where the answer is forced, as tokens that continue `prompt`: " KEY" in the plain
 // form, "The pass key is KEY." in the chat form.
-Result<std::vector<TokenId>> ForcedPasskeyAnswer(const Engine& engine, PasskeyForm form,
-                                                 const PasskeyPrompt& prompt, int64_t key);
+Result<std::vector<TokenId>> ForcedPasskeyAnswer(const Engine& engine, PromptForm form, const Prompt& prompt,
+                                                 int64_t key);
 
 // Whether the first integer of an answer, its first run of digits, is the key.
 bool AnswersPasskey(std::string_view answer, int64_t key);

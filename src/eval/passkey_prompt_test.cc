@@ -13,7 +13,7 @@ namespace {
 
 class PasskeyPromptTest : public testing::Test {
  protected:
-  std::string Text(const PasskeyPrompt& prompt) const {
+  std::string Text(const Prompt& prompt) const {
     return engine_->tokenizer().Decode(prompt.tokens, /*special=*/true);
   }
 
@@ -22,7 +22,7 @@ class PasskeyPromptTest : public testing::Test {
 };
 
 TEST_F(PasskeyPromptTest, LengthIsMetWithinOnePercent) {
-  for (const PasskeyForm form : {PasskeyForm::kPlain, PasskeyForm::kChat}) {
+  for (const PromptForm form : {PromptForm::kPlain, PromptForm::kChat}) {
     for (const int64_t length : {1500, 2000, 3333, 5000}) {
       for (int64_t d = 0; d < 3; ++d) {
         const PasskeyCase c{.length = length, .depth_ppm = PasskeyDepthPpm(d, 3)};
@@ -36,7 +36,7 @@ TEST_F(PasskeyPromptTest, LengthIsMetWithinOnePercent) {
 
 TEST_F(PasskeyPromptTest, PlainFormIsTheTextOfThePaper) {
   const PasskeyCase c{.length = 2500, .depth_ppm = 500000};
-  const auto prompt = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kPlain}, c, 36695);
+  const auto prompt = BuildPasskeyPrompt(*engine_, {.form = PromptForm::kPlain}, c, 36695);
   ASSERT_TRUE(prompt) << prompt.error().message;
   const std::string text = Text(*prompt);
   EXPECT_TRUE(text.starts_with(
@@ -54,7 +54,7 @@ TEST_F(PasskeyPromptTest, PlainFormIsTheTextOfThePaper) {
 TEST_F(PasskeyPromptTest, FillerInOneLineBreaksOnlyAtTheKey) {
   const PasskeyCase c{.length = 2500, .depth_ppm = 500000};
   const auto prompt =
-      BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kPlain, .filler = PasskeyFiller::kLine}, c, 36695);
+      BuildPasskeyPrompt(*engine_, {.form = PromptForm::kPlain, .filler = PasskeyFiller::kLine}, c, 36695);
   ASSERT_TRUE(prompt) << prompt.error().message;
   const std::string text = Text(*prompt);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
@@ -63,7 +63,7 @@ TEST_F(PasskeyPromptTest, FillerInOneLineBreaksOnlyAtTheKey) {
 
 TEST_F(PasskeyPromptTest, ChatFormAsksInTheUsersTurnAndLeavesTheAnswersEmpty) {
   const PasskeyCase c{.length = 2500, .depth_ppm = 500000};
-  const auto prompt = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kChat}, c, 36695);
+  const auto prompt = BuildPasskeyPrompt(*engine_, {.form = PromptForm::kChat}, c, 36695);
   ASSERT_TRUE(prompt) << prompt.error().message;
   EXPECT_TRUE(
       Text(*prompt).ends_with("\nWhat is the pass key? Answer with the number only.<|im_end|>\n"
@@ -74,7 +74,7 @@ TEST_F(PasskeyPromptTest, ChatFormAsksInTheUsersTurnAndLeavesTheAnswersEmpty) {
 TEST_F(PasskeyPromptTest, KeyStandsAtItsDepth) {
   for (const int64_t depth_ppm : {0, 100000, 500000, 900000, 1000000}) {
     const PasskeyCase c{.length = 5000, .depth_ppm = depth_ppm};
-    const auto prompt = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kPlain}, c, 36695);
+    const auto prompt = BuildPasskeyPrompt(*engine_, {.form = PromptForm::kPlain}, c, 36695);
     ASSERT_TRUE(prompt) << prompt.error().message;
     const std::string text = Text(*prompt);
     const double at = static_cast<double>(text.find("\nThe pass key is 36695"));
@@ -86,8 +86,8 @@ TEST_F(PasskeyPromptTest, KeyStandsAtItsDepth) {
 TEST_F(PasskeyPromptTest, CommonTokensEndBeforeTheKeyAndAreThoseOfLaterKeys) {
   const PasskeyCase early{.length = 3000, .depth_ppm = 300000};
   const PasskeyCase late{.length = 4000, .depth_ppm = 700000};
-  const auto a = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kChat}, early, 36695);
-  const auto b = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kChat}, late, 12345);
+  const auto a = BuildPasskeyPrompt(*engine_, {.form = PromptForm::kChat}, early, 36695);
+  const auto b = BuildPasskeyPrompt(*engine_, {.form = PromptForm::kChat}, late, 12345);
   ASSERT_TRUE(a && b);
   ASSERT_LT(a->n_common, b->n_common);
   EXPECT_TRUE(std::equal(a->tokens.begin(), a->tokens.begin() + a->n_common, b->tokens.begin()));
@@ -99,8 +99,8 @@ TEST_F(PasskeyPromptTest, CommonTokensEndBeforeTheKeyAndAreThoseOfLaterKeys) {
 }
 
 TEST_F(PasskeyPromptTest, LengthWithoutRoomIsRefused) {
-  const auto none = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kPlain},
-                                       {.length = 200, .depth_ppm = 500000}, 36695);
+  const auto none =
+      BuildPasskeyPrompt(*engine_, {.form = PromptForm::kPlain}, {.length = 200, .depth_ppm = 500000}, 36695);
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().kind, ErrorKind::kInvalidInput);
   EXPECT_NE(none.error().message.find("--lengths 200 is too short"), std::string::npos);
@@ -108,11 +108,11 @@ TEST_F(PasskeyPromptTest, LengthWithoutRoomIsRefused) {
 
 TEST_F(PasskeyPromptTest, ForcedAnswerContinuesThePrompt) {
   const PasskeyCase c{.length = 2500, .depth_ppm = 500000};
-  const auto plain = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kPlain}, c, 36695);
-  const auto chat = BuildPasskeyPrompt(*engine_, {.form = PasskeyForm::kChat}, c, 36695);
+  const auto plain = BuildPasskeyPrompt(*engine_, {.form = PromptForm::kPlain}, c, 36695);
+  const auto chat = BuildPasskeyPrompt(*engine_, {.form = PromptForm::kChat}, c, 36695);
   ASSERT_TRUE(plain && chat);
-  const auto after_plain = ForcedPasskeyAnswer(*engine_, PasskeyForm::kPlain, *plain, 36695);
-  const auto after_chat = ForcedPasskeyAnswer(*engine_, PasskeyForm::kChat, *chat, 36695);
+  const auto after_plain = ForcedPasskeyAnswer(*engine_, PromptForm::kPlain, *plain, 36695);
+  const auto after_chat = ForcedPasskeyAnswer(*engine_, PromptForm::kChat, *chat, 36695);
   ASSERT_TRUE(after_plain && after_chat);
   EXPECT_EQ(engine_->tokenizer().Decode(*after_plain, false), " 36695");
   EXPECT_EQ(engine_->tokenizer().Decode(*after_chat, false), "The pass key is 36695.");

@@ -63,14 +63,14 @@ TEST_F(PasskeyTest, WhatWasReadForOtherCasesChangesNothing) {
   for (const auto& [attention, shares] : methods) {
     const auto engine = TinyEngine(directory_, attention);
     ASSERT_TRUE(engine);
-    PasskeyReader sharing(*engine, /*share=*/true);
+    PromptReader sharing(*engine, /*share=*/true);
     int64_t n_shared = 0;
     for (const int64_t depth_ppm : {300000, 600000, 600000, 200000, 900000}) {
       const PasskeyCase c{.length = 1500, .depth_ppm = depth_ppm, .repeat = n_shared % 7};
       const int64_t key = PasskeyKey(1, c);
-      const auto prompt = BuildPasskeyPrompt(*engine, {.form = PasskeyForm::kChat}, c, key);
+      const auto prompt = BuildPasskeyPrompt(*engine, {.form = PromptForm::kChat}, c, key);
       ASSERT_TRUE(prompt) << prompt.error().message;
-      PasskeyReader alone(*engine, /*share=*/false);
+      PromptReader alone(*engine, /*share=*/false);
       auto shared = sharing.Read(*prompt, nullptr, {});
       auto anew = alone.Read(*prompt, nullptr, {});
       ASSERT_TRUE(shared && anew);
@@ -78,8 +78,8 @@ TEST_F(PasskeyTest, WhatWasReadForOtherCasesChangesNothing) {
       EXPECT_EQ(shared->session.tokens(), prompt->tokens);
       EXPECT_EQ(shared->hidden, anew->hidden);
       n_shared += shared->shared;
-      const auto a = AnswerPasskey(*engine, PasskeyForm::kChat, *prompt, key, std::move(*shared), 8, nullptr);
-      const auto b = AnswerPasskey(*engine, PasskeyForm::kChat, *prompt, key, std::move(*anew), 8, nullptr);
+      const auto a = AnswerPasskey(*engine, PromptForm::kChat, *prompt, key, std::move(*shared), 8, nullptr);
+      const auto b = AnswerPasskey(*engine, PromptForm::kChat, *prompt, key, std::move(*anew), 8, nullptr);
       ASSERT_TRUE(a && b);
       EXPECT_EQ(a->text, b->text);
       EXPECT_EQ(a->digits_right, b->digits_right);
@@ -101,7 +101,7 @@ TEST_F(PasskeyTest, EveryCaseIsRunOnceAndKept) {
   EXPECT_EQ(records_.size(), 2u * 2 * 2 * 2);
   EXPECT_EQ(n_run_, 16);
   for (const PasskeyRecord& record : records_) {
-    EXPECT_EQ(record.setup.style.form, PasskeyForm::kChat);
+    EXPECT_EQ(record.setup.style.form, PromptForm::kChat);
     EXPECT_EQ(record.key, PasskeyKey(0, record.which));
     EXPECT_EQ(record.digits, 5);
     EXPECT_LE(record.digits_right, 5);

@@ -11,6 +11,7 @@
 #include "eval/journal.h"
 #include "eval/model_setup.h"
 #include "eval/ppl_sample.h"
+#include "eval/text_hash.h"
 
 namespace longheads {
 
@@ -23,9 +24,6 @@ struct PplSetup {
 
   bool operator==(const PplSetup&) const = default;
 };
-
-// FNV-1a of 64 bits, in hexadecimal.
-std::string TextHash(std::string_view text);
 
 struct PplCase {
   int64_t length = 0;  // tokens, those scored included

@@ -11,6 +11,7 @@ void AddEvalCommand(CLI::App& program, Command& command) {
       "'full;longheads' --lengths 4k,16k --depths 5 --out results");
   AddPasskeyCommand(*eval, command);
   AddPplCommand(*eval, command);
+  AddTaskCommands(*eval, command);
 }
 
 }  // namespace longheads

@@ -12,5 +12,6 @@ void AddEvalCommand(CLI::App& program, Command& command);
 // Each registers one.
 void AddPasskeyCommand(CLI::App& eval, Command& command);
 void AddPplCommand(CLI::App& eval, Command& command);
+void AddTaskCommands(CLI::App& eval, Command& command);  // one for each task
 
 }  // namespace longheads

@@ -14,17 +14,21 @@ void AddEvalOptions(CLI::App& app, EvalOptions& options, const std::string& leng
                     const std::string& standard) {
   options.lengths = {standard};
   AddModelOptions(app, options.model, /*with_attention=*/false);
+  AddAttentionOption(app, options);
+  app.add_option("--lengths", options.lengths, lengths)
+      ->type_name("N,N,...")
+      ->allow_extra_args(false)
+      ->default_str(standard)
+      ->group(kExperimentGroup);
+}
+
+void AddAttentionOption(CLI::App& app, EvalOptions& options) {
   app.add_option("--attn", options.attention,
                  "attention methods, separated by ';' or by repeating the option ('longheads methods' lists "
                  "them)")
       ->type_name("SPECS")
       ->allow_extra_args(false)
       ->default_str("full;auto")
-      ->group(kExperimentGroup);
-  app.add_option("--lengths", options.lengths, lengths)
-      ->type_name("N,N,...")
-      ->allow_extra_args(false)
-      ->default_str(standard)
       ->group(kExperimentGroup);
 }
 
@@ -79,6 +83,18 @@ std::function<void(double)> CaseProgress::Start(const std::string& label, int64_
 void CaseProgress::Finish() {
   if (progress_) progress_->Finish();
   progress_.reset();
+}
+
+std::string QuoteAnswer(const std::string& answer) {
+  std::string quoted = "\"";
+  for (const char c : answer) {
+    if (c == '\n') {
+      quoted += "\\n";
+    } else {
+      quoted += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+    }
+  }
+  return quoted + '"';
 }
 
 void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t longest) {

@@ -27,6 +27,8 @@ struct EvalOptions {
 // The model's options, --attn and --lengths, which means `lengths`; where it is not given it is `standard`.
 void AddEvalOptions(CLI::App& app, EvalOptions& options, const std::string& lengths,
                     const std::string& standard);
+// --attn alone.
+void AddAttentionOption(CLI::App& app, EvalOptions& options);
 // --out: DIR/NAME.jsonl and DIR/NAME.csv.
 void AddOutOption(CLI::App& app, std::string& directory, const std::string& name);
 
@@ -48,6 +50,9 @@ class CaseProgress {
  private:
   std::optional<PrefillProgress> progress_;
 };
+
+// On one line, in quotes.
+std::string QuoteAnswer(const std::string& answer);
 
 // Says on stderr what runs, and what the method warns of at the longest length.
 void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t longest);

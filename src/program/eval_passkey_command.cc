@@ -24,19 +24,6 @@ std::string Describe(const std::string& attention, const PasskeyCase& c) {
   return fmt::format("{}, {} tokens, depth {:.2f}", attention, c.length, c.depth());
 }
 
-// An answer on one line.
-std::string Quote(const std::string& answer) {
-  std::string quoted = "\"";
-  for (const char c : answer) {
-    if (c == '\n') {
-      quoted += "\\n";
-    } else {
-      quoted += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-    }
-  }
-  return quoted + '"';
-}
-
 // Cases as they come, on stderr.
 class PasskeyReport {
  public:
@@ -59,7 +46,7 @@ class PasskeyReport {
     progress_.Finish();
     Note("[{}/{}] {}: {}, {}/{} digits forced, key {}, answer {}, {}\n", done, n_cases,
          Describe(r.attention, r.which), r.correct ? "right" : "wrong", r.digits_right, r.digits, r.key,
-         Quote(r.answer),
+         QuoteAnswer(r.answer),
          from_file ? "done before"
                    : fmt::format("{:.1f} s ({} of {} tokens read before)", r.seconds, r.shared, r.tokens));
   }
@@ -87,7 +74,7 @@ Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
         "passkey, {} form, filler in {}, {}, compute {}, kv {}: free answers right, digits right when "
         "the answer is forced\n"
         "{}",
-        PasskeyFormName(setup.style.form), setup.style.filler == PasskeyFiller::kLines ? "lines" : "one line",
+        PromptFormName(setup.style.form), setup.style.filler == PasskeyFiller::kLines ? "lines" : "one line",
         setup.model.model, setup.model.compute, setup.model.kv,
         PasskeyTable(records, passkey.attention, passkey.lengths));
   }

@@ -9,8 +9,8 @@
 
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/text_input.h"
 #include "eval/ppl.h"
+#include "formats/input_file.h"
 #include "program/eval_command.h"
 #include "program/eval_options.h"
 
@@ -73,14 +73,8 @@ Result<int> RunPplCommand(PplCommandOptions options) {
   ppl.attention = ListSpecs(options.eval);
   LH_ASSIGN(ppl.lengths, ListLengths(options.eval));
   std::sort(ppl.lengths.begin(), ppl.lengths.end());
-  LH_ASSIGN(ppl.text, ReadFile(options.file));
+  LH_ASSIGN(ppl.text, ReadUtf8File(options.file));
   ppl.text_name = std::filesystem::path(options.file).filename().string();
-  const std::string invalid = DescribeInvalidUtf8(ppl.text);
-  if (!invalid.empty()) {
-    return InvalidInput(
-        fmt::format("{} is not UTF-8 ({}): convert it, for instance with 'iconv -f latin1 -t utf-8'",
-                    options.file, invalid));
-  }
 
   PplReport report;
   std::vector<PplRecord> records;

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Writes a long text for `longheads eval ppl`: sh tools/eval/text.sh austen|kjv FILE
+# Writes a long text for `longheads eval`: sh tools/eval/text.sh austen|kjv [FILE]
+# Without FILE it goes to ${XDG_CACHE_HOME:-$HOME/.cache}/longheads/austen.txt (or kjv.txt), where tasks look for it.
 #
 #   austen  Jane Austen's six novels, 1811 to 1817, one after the other as Project Gutenberg has them: 4.0 MB, from
 #           Debian's r-cran-janeaustenr. The novels are in the public domain; the package is under the MIT licence.
@@ -15,7 +16,7 @@ fail() {
   exit 2
 }
 
-[ $# = 2 ] || fail "usage: sh tools/eval/text.sh austen|kjv FILE"
+[ $# = 1 ] || [ $# = 2 ] || fail "usage: sh tools/eval/text.sh austen|kjv [FILE]"
 case $1 in
 austen)
   packages=r-cran-janeaustenr
@@ -27,6 +28,11 @@ kjv)
   ;;
 *) fail "'$1' is no text of ours: write austen or kjv" ;;
 esac
+if [ $# = 1 ]; then
+  folder=${XDG_CACHE_HOME:-$HOME/.cache}/longheads
+  mkdir -p "$folder"
+  set -- "$1" "$folder/$1.txt"
+fi
 folder=$(cd "$(dirname "$2")" 2>/dev/null && pwd) || fail "$2 cannot be written: its folder is not there"
 file=$folder/$(basename "$2")
 command -v apt-get >/dev/null || fail "the texts come in Debian packages, and there is no apt-get here"

@@ -1,0 +1,49 @@
+// 95% intervals of what an experiment measured. Samples that ask about one document are no independent draws:
+// the documents are.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace longheads {
+
+struct Interval {
+  double low = 0, high = 0;
+};
+
+// Wilson's score interval (1927) of a share p in n trials; n need not be whole. n = 0 says nothing: 0 to 1.
+Interval WilsonInterval(double share, double n);
+
+// The scores of one cell, each with the document that it belongs to. Documents are independent, what is
+// within one is not.
+class ClusteredScores {
+ public:
+  void Add(const std::string& document, double score);
+
+  int64_t n_samples() const { return n_; }
+  int64_t n_documents() const { return static_cast<int64_t>(documents_.size()); }
+  double mean() const;
+  // The mean's, from the residuals' sums over documents (Liang & Zeger 1986). With one document it is 0 and
+  // says nothing.
+  double standard_error() const;
+
+  // Of scores in 0 .. 1: Wilson's interval of the mean with as many trials as would give this standard error,
+  // p (1 - p) / SE^2; where all scores are alike, with as many as there are documents. For right and wrong
+  // answers to one question per document this is Wilson's interval itself.
+  Interval ShareInterval() const;
+  // Of any scores: the mean -/+ 1.96 standard errors. At least two documents.
+  Interval NormalInterval() const;
+
+ private:
+  struct Document {
+    std::string name;
+    double sum = 0;
+    int64_t n = 0;
+  };
+  std::vector<Document> documents_;  // in the order of their first sample
+  int64_t n_ = 0;
+  double sum_ = 0;
+};
+
+}  // namespace longheads

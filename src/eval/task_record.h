@@ -1,0 +1,65 @@
+// What an experiment found, sample by sample: one JSON line each in DIR/TASK.jsonl, from which a later run
+// goes on, and summaries of them (DIR/TASK.csv, a table for people).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "eval/journal.h"
+#include "eval/model_setup.h"
+#include "eval/task.h"
+
+namespace longheads {
+
+// All that bears on a result beside the sample.
+struct TaskSetup {
+  ModelSetup model;
+  std::string attention;  // as given to --attn
+  std::string task;
+  Json options;  // Task::Setup; with the prompt's form where it has one
+
+  // A hash of all of it, 16 hexadecimal digits: two records with the same one are of one configuration.
+  std::string Fingerprint() const;
+};
+
+struct TaskRecord {
+  TaskSetup setup;
+  std::string fingerprint;  // the setup's
+  Sample sample;
+  std::string failed = {};  // why there is no score; empty where there is one
+  MeasureName measure;
+  Measured measured = {};
+  double seconds = 0;  // spent on this sample alone
+  int threads = 0;
+  std::string time = {};  // when it was done, UTC: "2026-11-22 04:45:27+0000"
+
+  bool SameCase(const std::string& other_fingerprint, const std::string& /*attention*/,
+                const Sample& other) const {
+    return fingerprint == other_fingerprint && sample.id == other.id;
+  }
+};
+
+std::string TaskJson(const TaskRecord& record);  // one line, without its end
+// Refuses a line that TaskJson did not write, and one whose fingerprint is not its setup's.
+Result<TaskRecord> ParseTaskJson(const std::string& line);
+
+// The records without those that a later one of the same sample and setup replaces: a failed sample that was
+// run again.
+std::vector<TaskRecord> LatestRecords(std::span<const TaskRecord> records);
+
+// Means and 95% intervals (clustered by document) by setup and cell, in the records' order, with a header
+// line. Failed samples are counted beside them, not in them.
+std::string TaskCsv(std::span<const TaskRecord> records);
+
+// Rows are methods, columns the values of the cells' first key: "85.0 (70.9-92.9) of 40", shares in percent;
+// '-' where there is nothing yet. Several lines.
+std::string TaskTable(std::span<const TaskRecord> records, std::span<const std::string> attention);
+
+using TaskJournal = Journal<TaskRecord>;
+// DIR/NAME.jsonl and DIR/NAME.csv.
+Result<TaskJournal> OpenTaskJournal(const std::string& directory, const std::string& name);
+
+}  // namespace longheads

@@ -1,0 +1,117 @@
+#include "eval/task_record.h"
+
+#include <gtest/gtest.h>
+
+#include "eval/tiny_engine_for_test.h"
+
+namespace longheads {
+namespace {
+
+TaskRecord Example() {
+  TaskRecord r{.setup = {.model = ExampleModelSetup(),
+                         .attention = "longheads,chunk=128",
+                         .task = "needle",
+                         .options = {{"version", 1}, {"zeta", "a\"b"}, {"alpha", {1, 2}}}},
+               .fingerprint = {},
+               .sample = {.id = "4096-50-0", .document = "d", .cell = {{"length", 4096}, {"depth", 12.5}}},
+               .measure = {.name = "accuracy"},
+               .measured = {.score = 0.25,
+                            .values = {{"x", 1.5}},
+                            .answer = "line\n\"quoted\" \xe2\x98\x85",
+                            .references = {"a", "b"},
+                            .tokens = 4000,
+                            .shared = 100,
+                            .generated = 7},
+               .seconds = 1.25,
+               .threads = 2,
+               .time = "2026-01-02 03:04:05+0000"};
+  r.fingerprint = r.setup.Fingerprint();
+  return r;
+}
+
+TaskRecord At(int64_t length, const std::string& id, double score) {
+  TaskRecord r = Example();
+  r.sample = {.id = id, .cell = {{"length", length}}};
+  r.measured.score = score;
+  return r;
+}
+
+TEST(TaskRecord, LineGivesTheRecordBack) {
+  const TaskRecord r = Example();
+  const std::string line = TaskJson(r);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const auto back = ParseTaskJson(line);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(TaskJson(*back), line);
+  EXPECT_EQ(back->sample.id, r.sample.id);
+  EXPECT_EQ(back->sample.document, r.sample.document);
+  EXPECT_EQ(back->sample.cell, r.sample.cell);
+  EXPECT_EQ(back->measured.answer, r.measured.answer);
+  EXPECT_EQ(back->measured.references, r.measured.references);
+  EXPECT_EQ(back->measured.score, r.measured.score);
+}
+
+TEST(TaskRecord, FailedSampleHasAReasonAndNoScore) {
+  TaskRecord r = Example();
+  r.failed = "out of memory";
+  const std::string line = TaskJson(r);
+  EXPECT_EQ(line.find("\"score\""), std::string::npos);
+  const auto back = ParseTaskJson(line);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->failed, "out of memory");
+}
+
+TEST(TaskRecord, RefusesLinesThatAreNone) {
+  const std::string line = TaskJson(Example());
+  EXPECT_FALSE(ParseTaskJson("{}"));
+  EXPECT_FALSE(ParseTaskJson("[1]"));
+  EXPECT_FALSE(ParseTaskJson(line.substr(0, line.size() - 1)));
+  std::string other = line;
+  other.replace(other.find("chunk=128"), 9, "chunk=256");
+  const auto changed = ParseTaskJson(other);
+  ASSERT_FALSE(changed);
+  EXPECT_NE(changed.error().message.find("fingerprint"), std::string::npos);
+}
+
+TEST(TaskRecord, EverythingThatBearsOnAResultIsInTheFingerprint) {
+  const TaskSetup setup = Example().setup;
+  const auto differs = [&](auto change) {
+    TaskSetup other = setup;
+    change(other);
+    EXPECT_NE(other.Fingerprint(), setup.Fingerprint());
+  };
+  differs([](TaskSetup& s) { s.attention = "full"; });
+  differs([](TaskSetup& s) { s.task = "ruler"; });
+  differs([](TaskSetup& s) { s.options["version"] = 2; });
+  differs([](TaskSetup& s) { s.model.model = "b.gguf"; });
+  differs([](TaskSetup& s) { s.model.model_bytes += 1; });
+  differs([](TaskSetup& s) { s.model.compute = "f32"; });
+  differs([](TaskSetup& s) { s.model.kv = "f32"; });
+  differs([](TaskSetup& s) { s.model.rope = ""; });
+}
+
+TEST(TaskRecord, CsvCountsFailedSamplesBesideTheMean) {
+  std::vector<TaskRecord> records = {At(1024, "a", 1), At(1024, "b", 0), At(2048, "a2", 1), At(1024, "c", 0)};
+  records[3].failed = "broken";
+  const std::string csv = TaskCsv(records);
+  EXPECT_NE(csv.find("needle,\"longheads,chunk=128\",1024,accuracy,share,2,2,1,0.5,"), std::string::npos)
+      << csv;
+  EXPECT_NE(csv.find("\"longheads,chunk=128\",2048,accuracy,share,1,1,0,1,"), std::string::npos) << csv;
+  // Run again, it counts once.
+  records.push_back(At(1024, "c", 1));
+  EXPECT_EQ(LatestRecords(records).size(), 4u);
+  EXPECT_NE(TaskCsv(records).find("1024,accuracy,share,3,3,0,0.666667,"), std::string::npos);
+}
+
+TEST(TaskRecord, TableHasMethodsByTheCellsFirstKey) {
+  std::vector<TaskRecord> records = {At(1024, "a", 1), At(1024, "b", 0), At(2048, "c", 1)};
+  records[2].failed = "broken";
+  const std::vector<std::string> attention = {"longheads,chunk=128", "full"};
+  const std::string table = TaskTable(records, attention);
+  EXPECT_NE(table.find("1k"), std::string::npos);
+  EXPECT_NE(table.find("50.0 (9.5-90.5) of 2"), std::string::npos) << table;
+  EXPECT_NE(table.find("-, 1 failed"), std::string::npos) << table;
+}
+
+}  // namespace
+}  // namespace longheads

@@ -1,0 +1,27 @@
+#include "eval/task_registry.h"
+
+#include <algorithm>
+
+#include "eval/needle.h"
+
+namespace longheads {
+
+std::span<const TaskKind> TaskKinds() {
+  static const std::vector<TaskKind> kinds = {NeedleKind()};
+  return kinds;
+}
+
+const TaskKind* FindTaskKind(std::string_view name) {
+  const auto kind = std::ranges::find(TaskKinds(), name, &TaskKind::name);
+  return kind == TaskKinds().end() ? nullptr : &*kind;
+}
+
+Result<std::unique_ptr<Task>> MakeTask(const TaskKind& kind, TaskOptions::Values given) {
+  TaskOptions options(kind.options, std::move(given));
+  Result<std::unique_ptr<Task>> task = kind.make(options);
+  // What is wrong with an option explains better than what came of it.
+  LH_TRY(options.status());
+  return task;
+}
+
+}  // namespace longheads

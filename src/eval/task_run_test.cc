@@ -1,0 +1,193 @@
+#include "eval/task_run.h"
+
+#include <gtest/gtest.h>
+
+#include <new>
+
+#include "eval/tiny_engine_for_test.h"
+
+namespace longheads {
+namespace {
+
+// Asks two questions each of some documents; what `fail` says of a sample's id is what becomes of it.
+class EchoTask : public QuestionTask {
+ public:
+  explicit EchoTask(int n_documents) {
+    for (int d = 0; d < n_documents; ++d) {
+      for (int q = 0; q < 2; ++q) {
+        samples_.push_back({.id = std::to_string(d) + "-" + std::to_string(q),
+                            .document = "document " + std::to_string(d),
+                            .cell = {{"length", 100 + d}},
+                            .tokens = 100,
+                            .number = d});
+      }
+    }
+  }
+  std::string name() const override { return "echo"; }
+  MeasureName measure() const override { return {.name = "accuracy"}; }
+  Json Setup() const override { return {{"version", version}}; }
+  const std::vector<Sample>& samples() const override { return samples_; }
+  Result<Question> Ask(const Engine&, PromptForm, const Sample& sample, const CancelToken*) const override {
+    if (throws == sample.id) throw std::bad_alloc();
+    if (fails == sample.id) return InvalidInput("no such line");
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += std::to_string(sample.number * 17 + i) + " ";
+    Question question{.text = {.shared = text, .rest = "Question " + sample.id}, .max_new = 3};
+    question.references = {"42"};
+    return question;
+  }
+  Score Judge(const Question& question, const std::string& answer) const override {
+    EXPECT_EQ(question.references[0], "42");
+    return {.value = answer.empty() ? 0.0 : 1.0, .values = {{"size", answer.size()}}};
+  }
+
+  int version = 1;
+  std::string fails, throws;
+
+ private:
+  std::vector<Sample> samples_;
+};
+
+class TaskRunTest : public testing::Test {
+ protected:
+  TaskHooks Hooks() {
+    return {.load = [this](const std::string& attention) { return LoadTiny(model_, attention); },
+            .on_method = {},
+            .on_prefill = {},
+            .on_sample =
+                [this](const TaskRecord&, bool from_file, const TaskProgress& progress) {
+                  (from_file ? n_found_ : n_run_) += 1;
+                  progress_ = progress;
+                  if (progress.done == cancel_after_) cancel_.Cancel();
+                },
+            .cancel = &cancel_};
+  }
+  TaskRunOptions Options() const { return {.attention = {"full"}, .out_dir = directory_.File("out")}; }
+  Status Run(const TaskRunOptions& options, Task& task) {
+    records_.clear();
+    n_found_ = n_run_ = 0;
+    return RunTask(options, task, Hooks(), records_);
+  }
+
+  TestDirectory directory_;
+  std::string model_ = TinyModelFile(directory_);
+  CancelToken cancel_;
+  int64_t cancel_after_ = -1;
+  int n_found_ = 0, n_run_ = 0;
+  TaskProgress progress_;
+  std::vector<TaskRecord> records_;
+};
+
+TEST_F(TaskRunTest, EverySampleIsRunOnceKeptAndFoundAgain) {
+  EchoTask task(3);
+  TaskRunOptions options = Options();
+  options.attention = {"full", "longheads,chunk=64,window=256", "full"};
+  ASSERT_TRUE(Run(options, task));
+  EXPECT_EQ(n_run_, 2 * 6);
+  EXPECT_EQ(progress_.total, 12);
+  EXPECT_EQ(progress_.done, 12);
+  EXPECT_NEAR(progress_.seconds_left, 0, 1e-9);
+  EXPECT_EQ(records_[0].setup.options["form"], "chat");
+  EXPECT_EQ(records_[0].measured.shared, 0);
+  EXPECT_GT(records_[1].measured.shared, 0);
+  EXPECT_EQ(records_[0].measured.generated, 3);
+  const std::string answer = records_[5].measured.answer;
+  ASSERT_TRUE(Run(options, task));
+  EXPECT_EQ(n_run_, 0);
+  EXPECT_EQ(n_found_, 12);
+  EXPECT_EQ(records_[5].measured.answer, answer);
+  EXPECT_TRUE(std::filesystem::exists(directory_.File("out/echo.csv")));
+  task.version = 2;
+  ASSERT_TRUE(Run(options, task));
+  EXPECT_EQ(n_run_, 12);
+}
+
+// Killed at any byte: what is whole is kept, the rest is run again, and the file ends up the same but for
+// times.
+TEST_F(TaskRunTest, TornFileIsMendedAndGoneOnFrom) {
+  EchoTask task(2);
+  ASSERT_TRUE(Run(Options(), task));
+  const std::string whole = ReadAll(directory_.File("out/echo.jsonl"));
+  const std::vector<TaskRecord> first = records_;
+  for (const std::size_t cut : {whole.size() - 1, whole.size() / 2, std::size_t{10}, std::size_t{0}}) {
+    std::filesystem::resize_file(directory_.File("out/echo.jsonl"), cut);
+    const auto n_whole = std::count(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(cut), '\n');
+    ASSERT_TRUE(Run(Options(), task));
+    EXPECT_EQ(n_found_, n_whole);
+    EXPECT_EQ(n_run_, 4 - n_whole);
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      EXPECT_EQ(records_[i].measured.answer, first[i].measured.answer);
+    }
+  }
+}
+
+TEST_F(TaskRunTest, FailedSampleIsKeptWithItsReasonAndTheOthersGoOn) {
+  EchoTask task(2);
+  task.fails = "0-1";
+  task.throws = "1-0";
+  ASSERT_TRUE(Run(Options(), task));
+  EXPECT_EQ(n_run_, 4);
+  EXPECT_EQ(records_[1].failed, "no such line");
+  EXPECT_EQ(records_[2].failed, "out of memory");
+  EXPECT_EQ(records_[3].failed, "");
+  task.fails = task.throws = "";
+  ASSERT_TRUE(Run(Options(), task));
+  EXPECT_EQ(n_run_, 0) << "a failed sample is done until it is asked for";
+  TaskRunOptions retry = Options();
+  retry.retry_failed = true;
+  ASSERT_TRUE(Run(retry, task));
+  EXPECT_EQ(n_run_, 2);
+  for (const TaskRecord& record : records_) EXPECT_EQ(record.failed, "");
+  ASSERT_TRUE(Run(retry, task));
+  EXPECT_EQ(n_run_, 0);
+}
+
+TEST_F(TaskRunTest, ShardsAreDisjointWholeDocumentsAndTogetherAll) {
+  EchoTask task(5);
+  std::vector<std::string> ids;
+  for (const char* const shard : {"1/3", "2/3", "3/3"}) {
+    TaskRunOptions options = Options();
+    options.shard = *ParseShard(shard);
+    ASSERT_TRUE(Run(options, task));
+    EXPECT_EQ(n_run_ % 2, 0);
+    EXPECT_EQ(n_found_, 0);
+    for (const TaskRecord& record : records_) ids.push_back(record.sample.id);
+  }
+  std::ranges::sort(ids);
+  EXPECT_EQ(ids.size(), 10u);
+  EXPECT_EQ(std::ranges::unique(ids).size(), 0u);
+  EXPECT_TRUE(std::filesystem::exists(directory_.File("out/echo-2of3.jsonl")));
+  for (const char* const bad : {"", "1", "0/2", "3/2", "a/2", "1/2/3", "1/", "/2", "-1/2", "1/99999"}) {
+    EXPECT_FALSE(ParseShard(bad)) << bad;
+  }
+}
+
+TEST_F(TaskRunTest, InterruptKeepsWhatIsDone) {
+  EchoTask task(2);
+  cancel_after_ = 3;
+  const Status status = Run(Options(), task);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().kind, ErrorKind::kCancelled);
+  EXPECT_EQ(records_.size(), 3u);
+  cancel_after_ = -1;
+  cancel_.Reset();
+  ASSERT_TRUE(Run(Options(), task));
+  EXPECT_EQ(n_found_, 3);
+  EXPECT_EQ(n_run_, 1);
+}
+
+TEST_F(TaskRunTest, WhatIsWrongIsSaidBeforeTheFirstSample) {
+  EchoTask task(2);
+  TaskRunOptions options = Options();
+  options.attention = {"full", "longhead"};
+  EXPECT_FALSE(Run(options, task));
+  options.attention = {};
+  EXPECT_FALSE(Run(options, task));
+  options.attention = {"full"};
+  task.fails = "0-0";
+  EXPECT_FALSE(Run(options, task));
+  EXPECT_TRUE(records_.empty());
+}
+
+}  // namespace
+}  // namespace longheads

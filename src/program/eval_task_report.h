@@ -1,0 +1,30 @@
+// What a run of a task says: samples as they come on stderr, and its table.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/model_options.h"
+#include "eval/task_run.h"
+#include "program/eval_options.h"
+
+namespace longheads {
+
+class TaskReport {
+ public:
+  // `model` must outlive the hooks.
+  TaskHooks Hooks(const ModelOptions& model, const Task& task);
+  void FinishProgress() { progress_.Finish(); }
+
+ private:
+  void PrintSample(const TaskRecord& record, bool from_file, const TaskProgress& progress);
+
+  CaseProgress progress_;
+};
+
+// The setup in a line, and the table; empty where nothing was found. Says where samples failed.
+std::string DescribeTaskRun(const Task& task, std::span<const TaskRecord> records,
+                            const std::vector<std::string>& attention);
+
+}  // namespace longheads
