@@ -145,6 +145,20 @@ void Esa::Extend(const StepInput& input, PolicyState& policy_state) const {
     }
     step.init_end = init_end;
     step.n_chosen = options_.k;
+    if (input.observer != nullptr) {
+      const std::span taken(state.chosen());
+      std::vector<float> scores;
+      for (const int32_t token : taken) scores.push_back(scratch.choice.Score(question, token));
+      input.observer->OnChoice({.layer = input.layer,
+                                .sequence = input.sequence_index,
+                                .token_begin = input.token_begin,
+                                .token_end = input.token_begin + input.n_tokens,
+                                .head_end = shape_.n_heads,
+                                .first = init_end,
+                                .n_candidates = left_behind - init_end,
+                                .taken = taken,
+                                .taken_scores = scores});
+    }
   }
   state.step = step;
   state.n_tokens = input.token_begin + input.n_tokens;

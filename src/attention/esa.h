@@ -41,6 +41,7 @@ class Esa : public Policy {
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
+  std::optional<BlockGrid> Blocks() const override { return BlockGrid{}; }  // single tokens
   int64_t StepTokens() const override { return options_.chunk; }
   void Extend(const StepInput& input, PolicyState& state) const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,

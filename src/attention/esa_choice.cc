@@ -92,6 +92,16 @@ void EsaChoice::ScorePage(const EsaQuestion& q, const AttentionKernels& kernels,
   }
 }
 
+float EsaChoice::Score(const EsaQuestion& q, int64_t token) const {
+  const int64_t first = q.begin / kPageTokens * kPageTokens;
+  const int64_t end = std::min(q.end, token + q.eps + 1);
+  float near = scores_[static_cast<std::size_t>(token - first)];
+  for (int64_t other = std::max(q.begin, token - q.eps); other < end; ++other) {
+    near = std::max(near, scores_[static_cast<std::size_t>(other - first)]);
+  }
+  return near;
+}
+
 bool EsaChoice::Choose(const EsaQuestion& q, const AttentionKernels& kernels, ThreadPool& pool,
                        const CancelToken* cancel, int32_t* chosen) {
   LH_CHECK(q.k < q.end - q.begin);
@@ -127,10 +137,7 @@ bool EsaChoice::Choose(const EsaQuestion& q, const AttentionKernels& kernels, Th
   pool.Run(n_pages, [&](int64_t page, int) {
     const int64_t to = std::min(end, (page + 1) * kPageTokens);
     for (int64_t m = std::max(begin, page * kPageTokens); m < to; ++m) {
-      float near = scores[m];
-      for (int64_t other = std::max(begin, m - q.eps); other < std::min(end, m + q.eps + 1); ++other) {
-        near = std::max(near, scores[other]);
-      }
+      const float near = Score(q, first_page * kPageTokens + m);
       ranks_[static_cast<std::size_t>(m)] = {uint64_t{Ascending(near)} << 32 | Ascending(scores[m]),
                                              static_cast<int32_t>(first_page * kPageTokens + m)};
     }

@@ -49,6 +49,8 @@ class EsaChoice {
   // nothing written, where `cancel` was raised. Allocates only where the text outgrew what it had.
   bool Choose(const EsaQuestion& question, const AttentionKernels& kernels, ThreadPool& pool,
               const CancelToken* cancel, int32_t* chosen);
+  // s' of a middle token in the choice that was made last.
+  float Score(const EsaQuestion& question, int64_t token) const;
 
  private:
   struct Thread {

@@ -328,6 +328,9 @@ void InfLlm::ChooseBlocks(const StepInput& input, State& state) const {
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       chosen[i] = static_cast<int32_t>(static_cast<int64_t>(i) % n_chosen);
     }
+    for (int64_t choice = 0; choice < n_choices() && n_blocks > 0; ++choice) {
+      TellChoice(input, choice, n_blocks, chosen.first(static_cast<std::size_t>(n_chosen)), {});
+    }
     return;
   }
 
@@ -373,7 +376,24 @@ void InfLlm::ChooseBlocks(const StepInput& input, State& state) const {
     for (double& rank : own.ranks) rank = Ranked(rank);
     TakeBest(own.ranks, n_chosen, own.order);
     std::copy(own.order.begin(), own.order.end(), chosen.begin() + choice * n_chosen);
+    TellChoice(input, choice, n_blocks, own.order, own.ranks);
   }
+}
+
+void InfLlm::TellChoice(const StepInput& input, int64_t choice, int64_t n_blocks,
+                        std::span<const int32_t> taken, std::span<const double> ranks) const {
+  if (input.observer == nullptr) return;
+  const std::vector<float> scores(ranks.begin(), ranks.end());
+  const int64_t heads_per_choice = shape_.n_heads / n_choices();
+  input.observer->OnChoice({.layer = input.layer,
+                            .sequence = input.sequence_index,
+                            .token_begin = input.token_begin,
+                            .token_end = input.token_begin + input.n_tokens,
+                            .head_begin = choice * heads_per_choice,
+                            .head_end = (choice + 1) * heads_per_choice,
+                            .n_candidates = n_blocks,
+                            .taken = taken,
+                            .scores = scores});
 }
 
 void InfLlm::BuildPlan(const QueryBlock& block, Phase, const AttentionKernels&, PolicyScratch& scratch,

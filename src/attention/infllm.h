@@ -33,6 +33,9 @@ class InfLlm : public Policy {
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
+  std::optional<BlockGrid> Blocks() const override {
+    return BlockGrid{.first = options_.n_init, .tokens = options_.block};
+  }
   int64_t StepTokens() const override { return options_.exec_block; }
   int64_t PlanTokens(int64_t n) const override;
   void Extend(const StepInput& input, PolicyState& state) const override;
@@ -64,6 +67,9 @@ class InfLlm : public Policy {
   // Blocks of a text of n tokens.
   int64_t BlocksOf(int64_t n) const;
   void ChooseBlocks(const StepInput& input, State& state) const;
+  // Tells of a choice of the step that begins; no ranks where it took all that there are.
+  void TellChoice(const StepInput& input, int64_t choice, int64_t n_blocks, std::span<const int32_t> taken,
+                  std::span<const double> ranks) const;
   void AddChosen(const QueryBlock& block, const TokenRun& run, const State& state, Scratch& scratch,
                  Plan& plan) const;
   void AddMass(const StepInput& input, State& state) const;

@@ -154,7 +154,8 @@ void Landmark::AddWindow(const QueryBlock& block, const Window& window, const At
   const int64_t group = shape_.group();
   const auto n_rows = static_cast<int64_t>(window.end - window.begin) * group;
   scratch.scores.resize(static_cast<std::size_t>(n_rows * window.n_cached));
-  if (0 < window.n_slots && window.n_slots < window.n_cached) Score(block, window, kernels, scratch);
+  const bool competes = 0 < window.n_slots && window.n_slots < window.n_cached;
+  if (competes) Score(block, window, kernels, scratch);
   for (int64_t row = 0; row < n_rows; ++row) {
     const std::size_t t = window.begin + static_cast<std::size_t>(row / group);
     const int64_t plan_row = static_cast<int64_t>(t) * group + row % group;
@@ -162,6 +163,15 @@ void Landmark::AddWindow(const QueryBlock& block, const Window& window, const At
     scratch.chosen.clear();
     scratch.top_k.Choose(scratch.scores.data() + row * window.n_cached, window.n_cached, window.n_slots,
                          scratch.chosen);
+    if (block.observer != nullptr) {
+      const int64_t head = block.kv_head * group + row % group;
+      BlockChoice choice = ChoiceOfHead(block, t, head, window.n_cached, scratch.chosen);
+      if (competes) {
+        choice.scores = {scratch.scores.data() + row * window.n_cached,
+                         static_cast<std::size_t>(window.n_cached)};
+      }
+      block.observer->OnChoice(choice);
+    }
     int64_t rank = 0;
     for (const int64_t chosen : scratch.chosen) {
       const int64_t slot = chosen < window.oldest_of_last() ? rank : rank + 1;

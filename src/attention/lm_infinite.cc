@@ -108,12 +108,23 @@ void LmInfinite::AddMiddle(const QueryBlock& block, std::size_t token, const Att
                         .key_begin = static_cast<int64_t>(plan.keys.size()),
                         .row_begin = static_cast<int64_t>(plan.rows.size()),
                         .listed = true};
-    for (const Candidate& candidate : scratch.best[g]) plan.keys.push_back(candidate.key);
-    std::sort(plan.keys.begin() + segment.key_begin, plan.keys.end());
+    std::vector<Candidate>& best = scratch.best[g];
+    std::sort(best.begin(), best.end(), [](const Candidate& a, const Candidate& b) { return a.key < b.key; });
+    for (const Candidate& candidate : best) plan.keys.push_back(candidate.key);
     plan.rows.push_back({static_cast<int32_t>(token * group + g), static_cast<int32_t>(options_.top_k_at)});
     segment.key_end = static_cast<int64_t>(plan.keys.size());
     segment.row_end = static_cast<int64_t>(plan.rows.size());
     plan.segments.push_back(segment);
+    if (block.observer != nullptr) {
+      const int64_t head = block.kv_head * shape_.group() + static_cast<int64_t>(g);
+      std::vector<float> scores;
+      for (const Candidate& candidate : best) scores.push_back(candidate.score);
+      BlockChoice choice =
+          ChoiceOfHead(block, token, head, end - options_.global, std::span(plan.keys).last(scores.size()));
+      choice.first = options_.global;
+      choice.taken_scores = scores;
+      block.observer->OnChoice(choice);
+    }
   }
 }
 

@@ -36,6 +36,9 @@ class LmInfinite : public Policy {
   int64_t CallUnit() const override { return looks_ || options_.limit > options_.local ? 0 : 1; }
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
+  std::optional<BlockGrid> Blocks() const override {
+    return looks_ ? std::optional(BlockGrid{}) : std::nullopt;
+  }
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;
   AttentionWork Work(int64_t n, Phase phase, const HeadShape& shape) const override;

@@ -104,7 +104,9 @@ struct LongHeads::Scratch : PolicyScratch {
   std::vector<const float*> queries;
   std::vector<float> scores;  // [rows, n_chunks] of the tokens that select
   Buffer<float> workspace;
-  std::vector<int32_t> candidates;  // chunks, while one row chooses
+  std::vector<int32_t> candidates;  // chunks, while one row chooses; then those that it took
+  int64_t candidate_begin = 0;      // what it chose from
+  int64_t candidate_end = 0;
   std::vector<int32_t> drawn;       // where it chooses at random
   std::vector<int32_t> chosen;      // that row's chunks, ascending
   // The (chunk, row, x) entries of the plan in row order, before they are grouped by chunk.
@@ -376,6 +378,8 @@ void LongHeads::ChooseChunks(int64_t position, Phase phase, Chooser chooser, con
   const int64_t candidate_end = keeps && !at_end ? own - 1 : own;
   const int64_t n_free = n_slots() - at_end - 1 - (keeps && !at_end) - keeps_first;
   std::vector<int32_t>& candidates = scratch.candidates;
+  scratch.candidate_begin = std::min(candidate_begin, candidate_end);
+  scratch.candidate_end = candidate_end;
   candidates.clear();
   for (int64_t chunk = candidate_begin; chunk < candidate_end; ++chunk) {
     candidates.push_back(static_cast<int32_t>(chunk));
@@ -449,8 +453,10 @@ void LongHeads::FixChoices(const StepInput& input, State& state) const {
         }
       }
       for (int64_t chooser = 0; chooser < n_choosers; ++chooser) {
-        ChooseChunks(first + t, input.phase, ChooserOf(input.layer, chooser),
-                     fixes_heads() ? sum.data() : scores_of(chooser), scratch[0]);
+        const float* const scores = fixes_heads() ? sum.data() : scores_of(chooser);
+        ChooseChunks(first + t, input.phase, ChooserOf(input.layer, chooser), scores, scratch[0]);
+        TellChoice(input.observer, input.layer, input.sequence_index, first + t, chooser,
+                   fixes_heads() ? shape_.n_heads : chooser + 1, scores, scratch[0]);
         int32_t* const choice = fixed.of(first + t, chooser);
         choice[0] = static_cast<int32_t>(scratch[0].chosen.size());
         std::copy(scratch[0].chosen.begin(), scratch[0].chosen.end(), choice + 1);
@@ -464,6 +470,26 @@ LongHeads::Chooser LongHeads::ChooserOf(int64_t layer, int64_t head) const {
   if (fixes_heads()) return {.layer = layer, .head = 0};
   return {.layer = layer,
           .head = options_.select == LongHeadsOptions::Grouping::kKv ? head / shape_.group() : head};
+}
+
+void LongHeads::TellChoice(SelectionObserver* observer, int64_t layer, int32_t sequence, int64_t position,
+                           int64_t head_begin, int64_t head_end, const float* scores,
+                           const Scratch& scratch) const {
+  if (observer == nullptr) return;
+  const int64_t n = scratch.candidate_end - scratch.candidate_begin;
+  BlockChoice choice{.layer = layer,
+                     .sequence = sequence,
+                     .token_begin = position,
+                     .token_end = position + 1,
+                     .head_begin = head_begin,
+                     .head_end = head_end,
+                     .first = scratch.candidate_begin,
+                     .n_candidates = n,
+                     .taken = scratch.candidates};
+  if (chooses_by_score()) {
+    choice.scores = std::span(scores + scratch.candidate_begin, static_cast<std::size_t>(n));
+  }
+  observer->OnChoice(choice);
 }
 
 void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
@@ -511,8 +537,9 @@ void LongHeads::ListEntries(const QueryBlock& block, Phase phase, const TokenRun
         const int32_t* const choice = state.fixed.of(position, fixes_heads() ? 0 : head);
         scratch.chosen.assign(choice + 1, choice + 1 + choice[0]);
       } else {
-        ChooseChunks(position, phase, ChooserOf(block.layer, head),
-                     scratch.scores.data() + ((t - run.selecting) * group + g) * n_scored, scratch);
+        const float* const scores = scratch.scores.data() + ((t - run.selecting) * group + g) * n_scored;
+        ChooseChunks(position, phase, ChooserOf(block.layer, head), scores, scratch);
+        TellChoice(block.observer, block.layer, run.sequence, position, head, head + 1, scores, scratch);
       }
       // Slot s of Ks: x = (Ks - 1 - s) l + offset. Before `begin` all chunks are chosen, and x = i - chunk l.
       int64_t x = (static_cast<int64_t>(scratch.chosen.size()) - 1) * l + position % l;

@@ -51,6 +51,7 @@ class LongHeads : public Policy {
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
   int64_t PlanTokens(int64_t n) const override;
+  std::optional<BlockGrid> Blocks() const override { return BlockGrid{.tokens = options_.chunk}; }
   void Extend(const StepInput& input, PolicyState& state) const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;
@@ -102,6 +103,9 @@ class LongHeads : public Policy {
   void GroupByChunk(const QueryBlock& block, const TokenRun& run, bool drop_own_key, Scratch& scratch,
                     Plan& plan) const;
   Chooser ChooserOf(int64_t layer, int64_t head) const;
+  // Tells of what ChooseChunks has just left in the scratch, for one token and these heads.
+  void TellChoice(SelectionObserver* observer, int64_t layer, int32_t sequence, int64_t position,
+                  int64_t head_begin, int64_t head_end, const float* scores, const Scratch& scratch) const;
   void FixChoices(const StepInput& input, State& state) const;
   void Represent(const StepInput& input, int64_t chunk, State& state) const;
   void RepresentByOutputs(const StepInput& input, int64_t chunk, int64_t kv_head,

@@ -109,6 +109,13 @@ void Moba::PlanGated(const QueryBlock& block, int64_t begin, int64_t end, const 
     const int64_t own = position / options_.chunk;
     scratch.chosen.clear();
     scratch.top_k.Choose(scratch.scores.data() + row * last_block, own, options_.top_k - 1, scratch.chosen);
+    if (block.observer != nullptr) {
+      const int64_t head = block.kv_head * group + row % group;
+      BlockChoice choice =
+          ChoiceOfHead(block, static_cast<std::size_t>(begin + row / group), head, own, scratch.chosen);
+      choice.scores = {scratch.scores.data() + row * last_block, static_cast<std::size_t>(own)};
+      block.observer->OnChoice(choice);
+    }
     for (const int32_t chosen : scratch.chosen) scratch.rows.Add(chosen, begin * group + row, position);
     scratch.rows.Add(own, begin * group + row, position);
   }

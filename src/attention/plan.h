@@ -13,6 +13,7 @@
 namespace longheads {
 
 class PolicyState;
+class SelectionObserver;
 
 // The plane of stored keys: key j carries the rotation R(Position(j)), in units of 1 / `unit` of a token.
 struct KeyPlane {
@@ -63,6 +64,7 @@ struct QueryBlock {
   int64_t kv_head = 0;
   std::span<const QueryToken> tokens;
   std::span<const AttentionSequence> sequences;
+  SelectionObserver* observer = nullptr;  // hears of choices made in BuildPlan; null: nobody does
 
   // One past the last of the tokens from `begin` on that follow each other in one sequence.
   int64_t RunEnd(int64_t begin) const {

@@ -12,11 +12,9 @@
 
 #include "attention/executor.h"
 #include "attention/plan.h"
+#include "attention/selection.h"
 
 namespace longheads {
-
-// Prompt tokens and generated tokens: some definitions differ between them.
-enum class Phase : uint8_t { kPrefill, kDecode };
 
 // One layer's memory of one sequence beside its keys and values. This one is of methods that need none.
 class PolicyState {
@@ -42,6 +40,7 @@ struct StepInput {
   int64_t layer = 0;
   Phase phase = Phase::kPrefill;
   const AttentionSequence* sequence = nullptr;  // its state is the one that is passed beside it
+  int32_t sequence_index = 0;                   // into the batch's sequences
   int64_t token_begin = 0;
   int64_t n_tokens = 0;
   const float* q = nullptr;  // [n_tokens, n_heads, head_dim], unrotated
@@ -51,6 +50,7 @@ struct StepInput {
   std::span<const std::unique_ptr<PolicyScratch>> scratch =
       {};  // one for each thread of the pool; no plan is built meanwhile
   const CancelToken* cancel = nullptr;
+  SelectionObserver* observer = nullptr;  // hears of choices made in Extend; null: nobody does
 };
 
 // A token that stands in every text at fixed places, because the model was trained so.
@@ -79,6 +79,9 @@ class Policy {
   virtual bool ReadsKeys() const { return true; }
   // Rotations in a plan over n tokens are below this, in units of the plane.
   virtual int64_t RotationBound(int64_t n) const = 0;
+
+  // The blocks that choices are about (BlockChoice); of a method that makes none, nothing.
+  virtual std::optional<BlockGrid> Blocks() const { return std::nullopt; }
 
   // What the engine puts into the texts that the model reads. A policy that has some says so for every layer,
   // and its states go back to any token.

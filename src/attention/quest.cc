@@ -131,6 +131,13 @@ void Quest::PlanChosen(const QueryBlock& block, int64_t t, const AttentionKernel
   for (int64_t g = 0; g < group; ++g) {
     scratch.chosen.clear();
     scratch.top_k.Choose(scratch.scores.data() + g * n_candidates, n_candidates, n_chosen, scratch.chosen);
+    if (block.observer != nullptr) {
+      const int64_t head = block.kv_head * group + g;
+      BlockChoice choice =
+          ChoiceOfHead(block, static_cast<std::size_t>(t), head, n_candidates, scratch.chosen);
+      choice.scores = {scratch.scores.data() + g * n_candidates, static_cast<std::size_t>(n_candidates)};
+      block.observer->OnChoice(choice);
+    }
     if (!open_competes) scratch.chosen.push_back(static_cast<int32_t>(open_page));
     for (const int32_t page : scratch.chosen) {
       scratch.heads_of[static_cast<std::size_t>(page)] |= uint64_t{1} << g;

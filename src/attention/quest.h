@@ -28,6 +28,7 @@ class Quest : public Policy {
   int64_t RotationBound(int64_t n) const override { return n; }
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
+  std::optional<BlockGrid> Blocks() const override { return BlockGrid{.tokens = options_.page}; }
   void Extend(const StepInput& input, PolicyState& state) const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;

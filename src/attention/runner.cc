@@ -60,11 +60,12 @@ void AttentionRunner::Store(const Policy& policy, const AttendingSequence& seque
 }
 
 StepInput AttentionRunner::Step(const Policy& policy, Phase phase, const AttentionSequence& view,
-                                const AttentionRows& rows, int64_t row, int64_t position, int64_t n,
-                                const CancelToken* cancel) {
+                                int64_t index, const AttentionRows& rows, int64_t row, int64_t position,
+                                int64_t n) {
   return {.layer = rows.layer,
           .phase = phase,
           .sequence = &view,
+          .sequence_index = static_cast<int32_t>(index),
           .token_begin = position,
           .n_tokens = n,
           .q = rows.q + row * shape_.n_heads * shape_.head_dim,
@@ -72,7 +73,7 @@ StepInput AttentionRunner::Step(const Policy& policy, Phase phase, const Attenti
           .executor = &executor_,
           .pool = &pool_,
           .scratch = WorkOf(policy).scratch,
-          .cancel = cancel};
+          .observer = observer};
 }
 
 bool AttentionRunner::Prefill(const Policy& policy, const AttendingSequence& sequence,
@@ -93,7 +94,8 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
                                   const CancelToken* cancel) {
   const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
   const int64_t first = view.kv->size() + row_begin;
-  StepInput step = Step(policy, Phase::kPrefill, view, rows, row_begin, first, n, cancel);
+  StepInput step = Step(policy, Phase::kPrefill, view, /*index=*/0, rows, row_begin, first, n);
+  step.cancel = cancel;
   policy.Extend(step, state);
   if (cancelled()) return false;
 
@@ -123,15 +125,17 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
         .kv_head = task % shape_.n_kv_heads,
         .tokens = std::span(tokens_).subspan(static_cast<std::size_t>(begin),
                                              static_cast<std::size_t>(std::min(block, n - begin))),
-        .sequences = std::span(&view, 1)};
+        .sequences = std::span(&view, 1),
+        .observer = observer};
     Plan& plan = plans_[static_cast<std::size_t>(thread)];
     plan.Clear();
     policy.BuildPlan(queries, Phase::kPrefill, executor_.kernels(),
                      *work.scratch[static_cast<std::size_t>(thread)], plan);
-    if (on_plan) on_plan(policy, queries, plan);
+    if (observer != nullptr) observer->OnPlan(policy, queries, Phase::kPrefill, plan);
     executor_.RunBlock(queries, plan, plane, thread, cancel);
   });
   if (cancelled()) return false;
+  if (observer != nullptr) observer->OnLayerDone(rows.layer);
   if (observes) {
     step.softmax = softmax_.data();
     policy.Observe(step, state);
@@ -168,12 +172,13 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
   }
   for (int64_t i = 0; i < n; ++i) {
     const AttentionSequence& view = views_[static_cast<std::size_t>(i)];
-    policy.Extend(Step(policy, Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr),
+    policy.Extend(Step(policy, Phase::kDecode, view, i, rows, i, view.kv->size(), 1),
                   *sequences[static_cast<std::size_t>(i)].state);
   }
   blocks_.clear();
   for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
-    blocks_.push_back({.layer = rows.layer, .kv_head = head, .tokens = tokens_, .sequences = views_});
+    blocks_.push_back(
+        {.layer = rows.layer, .kv_head = head, .tokens = tokens_, .sequences = views_, .observer = observer});
   }
   PolicyWork& work = WorkOf(policy);
   pool_.Run(shape_.n_kv_heads, [&](int64_t head, int thread) {
@@ -182,14 +187,15 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
     plan.Clear();
     policy.BuildPlan(block, Phase::kDecode, executor_.kernels(),
                      *work.scratch[static_cast<std::size_t>(thread)], plan);
-    if (on_plan) on_plan(policy, block, plan);
+    if (observer != nullptr) observer->OnPlan(policy, block, Phase::kDecode, plan);
   });
   executor_.RunFew(blocks_, std::span(plans_).first(static_cast<std::size_t>(shape_.n_kv_heads)), plane,
                    pool_);
+  if (observer != nullptr) observer->OnLayerDone(rows.layer);
   if (!observes) return;
   for (int64_t i = 0; i < n; ++i) {
     const AttentionSequence& view = views_[static_cast<std::size_t>(i)];
-    StepInput step = Step(policy, Phase::kDecode, view, rows, i, view.kv->size(), 1, nullptr);
+    StepInput step = Step(policy, Phase::kDecode, view, i, rows, i, view.kv->size(), 1);
     step.softmax = softmax_.data() + i * shape_.n_heads * 2;
     policy.Observe(step, *sequences[static_cast<std::size_t>(i)].state);
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -57,9 +56,8 @@ class AttentionRunner {
   // Drops what is kept of policies. Call before one of them goes.
   void Forget() { work_.clear(); }
 
-  // Hears of every plan before it runs, from several threads at once: for those who want to see what was
-  // chosen. It may change the plan, and then the result.
-  std::function<void(const Policy& policy, const QueryBlock& block, Plan& plan)> on_plan = {};
+  // Hears of choices, and of every plan before it runs; null: nobody does.
+  SelectionObserver* observer = nullptr;
 
   // Queries of one KV head whose partial states one thread keeps in its L2 cache: 512 tokens x 3 heads x 66
   // floats are 400 KiB.
@@ -76,8 +74,9 @@ class AttentionRunner {
              int64_t row_begin, int64_t n);
   bool PrefillStep(const Policy& policy, const AttentionSequence& view, PolicyState& state,
                    const AttentionRows& rows, int64_t row_begin, int64_t n, const CancelToken* cancel);
-  StepInput Step(const Policy& policy, Phase phase, const AttentionSequence& view, const AttentionRows& rows,
-                 int64_t row, int64_t position, int64_t n, const CancelToken* cancel);
+  // Tokens [position, position + n) of the index-th sequence, whose rows begin at `row`.
+  StepInput Step(const Policy& policy, Phase phase, const AttentionSequence& view, int64_t index,
+                 const AttentionRows& rows, int64_t row, int64_t position, int64_t n);
 
   const VectorKernels& vector_;
   HeadShape shape_;

@@ -240,6 +240,13 @@ Result<bool> Engine::ExpectText(int64_t n_tokens) try {
   return tl::unexpected<Error>(OutOfMemory());
 }
 
+std::optional<BlockGrid> Engine::SelectionBlocks() const {
+  for (const LayerAttention& layer : transformer_->attention()) {
+    if (const std::optional<BlockGrid> blocks = layer.policy->Blocks()) return blocks;
+  }
+  return std::nullopt;
+}
+
 bool Engine::FollowsTextLength() const {
   return !attention_spec_.empty() &&
          std::ranges::any_of(transformer_->attention(),

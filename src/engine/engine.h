@@ -151,6 +151,17 @@ class Engine {
   Status Decode(std::span<Session* const> sessions, std::span<const TokenId> tokens,
                 std::vector<float>& hidden);
 
+  // Who hears, from now on, what heads choose and see, and in which blocks they choose: sequences are those
+  // of the call that runs, and tokens are the model's, inserted ones included. Null: nobody. It must live
+  // until another takes its place.
+  void SetObserver(SelectionObserver* observer) { transformer_->SetObserver(observer); }
+  std::optional<BlockGrid> SelectionBlocks() const;
+  // Texts as the model reads them, and their sizes.
+  std::vector<TokenId> ModelTokens(std::span<const TokenId> tokens) const {
+    return insertion_.Into(tokens, 0);
+  }
+  int64_t ModelSize(int64_t n_tokens) const { return insertion_.ModelSize(n_tokens); }
+
   // logits [n_rows, vocab_size] of hidden states [n_rows, embed_dim].
   std::vector<float> Logits(std::span<const float> hidden);
 

@@ -62,6 +62,9 @@ class Transformer {
   // In the place of what attended before; sequences from before must not be used any more.
   void SetAttention(std::vector<LayerAttention> attention);
 
+  // Who hears what heads choose and see, in every layer; null: nobody.
+  void SetObserver(SelectionObserver* observer) { runner_.observer = observer; }
+
   SequenceState NewSequence() const;
 
   // Appends each item's tokens to its sequence and gives the final hidden states, normalised: for kLast one

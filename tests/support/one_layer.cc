@@ -27,6 +27,31 @@ LayerInputs Interleaved(const LayerInputs& half_split) {
 
 namespace {
 
+// Hands every plan to a function before it runs, one at a time, and all it hears to another observer.
+template <typename Function>
+class PlanObserver : public SelectionObserver {
+ public:
+  PlanObserver(const Function& function, SelectionObserver* other) : function_(function), other_(other) {}
+  void OnChoice(const BlockChoice& choice) override {
+    if (other_ != nullptr) other_->OnChoice(choice);
+  }
+  void OnPlan(const Policy& policy, const QueryBlock& block, Phase phase, Plan& plan) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      function_(block, plan);
+    }
+    if (other_ != nullptr) other_->OnPlan(policy, block, phase, plan);
+  }
+  void OnLayerDone(int64_t layer) override {
+    if (other_ != nullptr) other_->OnLayerDone(layer);
+  }
+
+ private:
+  const Function& function_;
+  SelectionObserver* other_;
+  std::mutex mutex_;
+};
+
 RotationTable Rotations(const LayerSetup& setup) {
   const int64_t unit = setup.policy.Plane().unit;
   std::vector<double> theta = TrainedFrequencies(setup.base, setup.shape.head_dim, {})->theta;
@@ -135,13 +160,13 @@ void OneLayer::Prefill(const LayerInputs& inputs, int64_t n, int64_t query_block
   const int64_t kv_floats = e.shape.n_kv_heads * d;
   Reserve(first + n);
   std::vector<float> k(inputs.k.begin() + first * kv_floats, inputs.k.begin() + (first + n) * kv_floats);
-  std::mutex mutex;
   e.runner->max_query_block = query_block;
-  e.runner->on_plan = [&](const Policy&, const QueryBlock& block, Plan& plan) {
-    const std::scoped_lock lock(mutex);
+  const auto remember = [&](const QueryBlock& block, Plan& plan) {
     if (mutation) mutation(block, plan);
     Remember(block, 0, plan);
   };
+  PlanObserver plans(remember, observer);
+  e.runner->observer = &plans;
   e.runner->Prefill(e.policy, Attending(),
                     {.layer = e.layer,
                      .q = inputs.q.data() + first * q_floats,
@@ -149,6 +174,7 @@ void OneLayer::Prefill(const LayerInputs& inputs, int64_t n, int64_t query_block
                      .v = inputs.v.data() + first * kv_floats,
                      .out = out_.data() + first * q_floats},
                     n, nullptr);
+  e.runner->observer = nullptr;
   kv_.Commit(first + n);
 }
 
@@ -178,16 +204,17 @@ void OneLayer::DecodeTogether(std::span<OneLayer* const> sequences,
     attending.push_back(layer.Attending());
   }
   std::vector<float> out(q.size());
-  std::mutex mutex;
-  e.runner->on_plan = [&](const Policy&, const QueryBlock& block, Plan& plan) {
-    const std::scoped_lock lock(mutex);
+  const auto remember = [&](const QueryBlock& block, Plan& plan) {
     if (sequences[0]->mutation) sequences[0]->mutation(block, plan);
     for (std::size_t s = 0; s < sequences.size(); ++s) {
       sequences[s]->Remember(block, static_cast<int32_t>(s), plan);
     }
   };
+  PlanObserver plans(remember, sequences[0]->observer);
+  e.runner->observer = &plans;
   e.runner->Decode(e.policy, attending,
                    {.layer = e.layer, .q = q.data(), .k = k.data(), .v = v.data(), .out = out.data()});
+  e.runner->observer = nullptr;
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     OneLayer& layer = *sequences[s];
     std::copy_n(out.begin() + static_cast<int64_t>(s) * q_floats, q_floats,

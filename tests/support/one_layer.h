@@ -71,6 +71,8 @@ class OneLayer {
 
   // A change to every plan before it runs: to show that a comparison would notice.
   std::function<void(const QueryBlock&, Plan&)> mutation;
+  // Hears what the runner tells, of plans what is left of them after the mutation.
+  SelectionObserver* observer = nullptr;
 
  private:
   // What sequences share.
