@@ -1,0 +1,335 @@
+#include "formats/context_writer.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/checksum.h"
+
+namespace longheads {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The file that a link leads to: that one is replaced.
+std::string TargetOf(const std::string& path) {
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  return error ? path : real.string();
+}
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+tl::unexpected<Error> BeingWritten(const std::string& path) {
+  return InvalidInput(
+      fmt::format("{}: another process is writing it; wait until it is done, or name another file", path));
+}
+
+// The file at `path`, locked. An error where another process has it, or put another file there just now.
+Result<RawFile> OpenLocked(const std::string& path, RawFile::Options options, const std::string& target) {
+  LH_ASSIGN(RawFile file, RawFile::Open(path, options));
+  LH_ASSIGN(const bool locked, file.TryLock());
+  if (!locked) return BeingWritten(target);
+  LH_ASSIGN(const bool there, file.IsAt(path));
+  if (!there) return BeingWritten(target);
+  return file;
+}
+
+// The old target, locked so that nobody appends to what will be replaced; no file where there is none.
+// Refuses to replace what is no context file.
+Result<RawFile> LockOldTarget(const std::string& target) {
+  if (!Exists(target)) return RawFile();
+  LH_ASSIGN(RawFile file, OpenLocked(target, {.mode = RawFile::Mode::kWrite}, target));
+  LH_ASSIGN(const uint64_t size, file.Size());
+  if (size == 0) return file;
+  std::vector<std::byte> first(kContextBlock);
+  LH_TRY(file.PRead(0, std::span(first).first(std::min(size, kContextBlock))));
+  if (BeginsLikeContextFile(first)) return file;
+  return InvalidInput(
+      fmt::format("{} exists and is not a context file; it is not replaced: name another file", target));
+}
+
+// Whether an earlier writer left something in this partial that could be gone on with.
+Result<bool> HoldsCommits(const RawFile& partial) {
+  const auto frame = ReadContextFrame(partial);
+  if (frame) return frame->superblock.newest.exists();
+  if (frame.error().kind == ErrorKind::kIo) return tl::unexpected<Error>(frame.error());
+  // The header is on disk before anything is committed: what has none, or is of another version, is no loss
+  // that could be prevented.
+  return false;
+}
+
+Status RemoveOldPartial(const std::string& target, const std::string& partial,
+                        ContextWriter::CreateOptions::Unfinished unfinished) {
+  if (!Exists(partial)) return {};
+  LH_ASSIGN(const RawFile old, OpenLocked(partial, {.mode = RawFile::Mode::kWrite}, target));
+  LH_ASSIGN(const bool holds_commits, HoldsCommits(old));
+  if (holds_commits && unfinished == ContextWriter::CreateOptions::Unfinished::kRefuse) {
+    return InvalidInput(
+        fmt::format("{} holds a text that was not read to its end; go on with it, or delete it", partial));
+  }
+  return RemoveFile(partial);
+}
+
+Result<ContextFrame> WriteFrame(const RawFile& file, const ContextHeader& header) {
+  const std::vector<std::byte> encoded = EncodeHeader(header);
+  ContextFrame frame;
+  frame.header = header;
+  frame.header_bytes = encoded.size();
+  frame.id = HeaderId(encoded);
+  frame.superblocks[0] = frame.superblock;
+  LH_TRY(file.Truncate(BodyOffset(frame.header_bytes)));
+  LH_TRY(file.PWrite(0, encoded));
+  LH_TRY(file.PWrite(SuperblockOffset(frame.header_bytes, 0), EncodeSuperblock(frame.superblock, frame.id)));
+  return frame;  // the first commit syncs it
+}
+
+std::vector<StoredPageEntry> EntriesOf(const ContextDelta& delta, const ContextGeometry& geometry) {
+  std::vector<StoredPageEntry> entries;
+  entries.reserve(delta.pages.size());
+  for (const ContextPageUpdate& page : delta.pages) {
+    const uint64_t head = uint64_t{page.layer} * geometry.n_kv_heads + page.kv_head;
+    entries.push_back(
+        {.slot = page.page * geometry.heads() + head, .offset = page.offset, .checksum = page.checksum});
+  }
+  return entries;
+}
+
+}  // namespace
+
+std::string ContextWriter::PartialPath(const std::string& path) { return TargetOf(path) + ".partial"; }
+
+Result<std::unique_ptr<ContextWriter>> ContextWriter::Create(const std::string& path,
+                                                             const ContextHeader& header,
+                                                             CreateOptions options) {
+  LH_CHECK(!WhatIsWrongWith(header.geometry));
+  const std::string target = TargetOf(path);
+  const std::string partial = PartialPath(path);
+  LH_TRY(RemoveOldPartial(target, partial, options.unfinished));
+  LH_ASSIGN(RawFile file,
+            OpenLocked(partial, {.mode = RawFile::Mode::kCreate, .direct = options.direct}, target));
+  // From here on the partial is ours to remove where nothing comes of it.
+  const auto make = [&]() -> Result<std::unique_ptr<ContextWriter>> {
+    LH_ASSIGN(RawFile target_lock, LockOldTarget(target));
+    LH_ASSIGN(ContextFrame frame, WriteFrame(file, header));
+    LH_TRY(SyncFolderOf(partial));
+    std::unique_ptr<ContextWriter> writer(
+        new ContextWriter(target, partial, std::move(file), std::move(target_lock), std::move(frame)));
+    writer->newest_end_ = BodyOffset(writer->frame_.header_bytes);
+    writer->end_ = writer->newest_end_;
+    return writer;
+  };
+  auto writer = make();
+  if (!writer) (void)RemoveFile(partial);  // the first error is the one to tell
+  return writer;
+}
+
+Result<ContextWriter::Resumed> ContextWriter::Resume(const std::string& path, bool direct) {
+  const std::string target = TargetOf(path);
+  const std::string partial = PartialPath(path);
+  if (!Exists(partial)) {
+    return InvalidInput(
+        fmt::format("{}: there is no unfinished text to go on with ({} does not exist)", path, partial));
+  }
+  LH_ASSIGN(RawFile file, OpenLocked(partial, {.mode = RawFile::Mode::kWrite, .direct = direct}, target));
+  LH_ASSIGN(RawFile target_lock, LockOldTarget(target));
+  LH_ASSIGN(ContextFrame frame, ReadContextFrame(file));
+  const CheckpointRef newest = frame.superblock.newest;
+  if (!newest.exists()) {
+    return InvalidInput(fmt::format("{}: nothing was committed to it yet; begin anew", partial));
+  }
+  return GoOn(std::unique_ptr<ContextWriter>(new ContextWriter(target, partial, std::move(file),
+                                                               std::move(target_lock), std::move(frame))),
+              newest);
+}
+
+Result<ContextWriter::Resumed> ContextWriter::Append(const std::string& path, From from, bool direct) {
+  const std::string target = TargetOf(path);
+  LH_ASSIGN(RawFile file, OpenLocked(target, {.mode = RawFile::Mode::kWrite, .direct = direct}, target));
+  // Whoever is writing a new file for this name locks his partial first and the target then, so that one of
+  // us sees the other.
+  const std::string partial = PartialPath(path);
+  if (Exists(partial)) {
+    LH_ASSIGN(const RawFile other, RawFile::Open(partial, {.mode = RawFile::Mode::kWrite}));
+    LH_ASSIGN(const bool free, other.TryLock());
+    if (!free) return BeingWritten(target);
+  }
+  LH_ASSIGN(ContextFrame frame, ReadContextFrame(file));
+  const Superblock superblock = frame.superblock;
+  if (!superblock.finished.exists()) {
+    return InvalidInput(
+        fmt::format("{} holds no finished text, so that there is nothing to append to", path));
+  }
+  std::unique_ptr<ContextWriter> writer(
+      new ContextWriter(target, target, std::move(file), RawFile(), std::move(frame)));
+  if (from == From::kNewest) return GoOn(std::move(writer), superblock.newest);
+  if (superblock.newest != superblock.finished) {
+    // Before what it names is overwritten.
+    LH_TRY(writer->WriteSuperblock(superblock.finished, superblock.finished));
+    LH_TRY(writer->file_.Sync());
+  }
+  return GoOn(std::move(writer), superblock.finished);
+}
+
+Result<ContextWriter::Resumed> ContextWriter::GoOn(std::unique_ptr<ContextWriter> writer,
+                                                   const CheckpointRef& from) {
+  LH_ASSIGN(ContextChain chain, ReadContextContents(writer->file_, writer->frame_, from));
+  LH_TRY(writer->file_.Truncate(chain.end));
+  writer->n_checkpoints_ = chain.n_checkpoints;
+  writer->newest_end_ = chain.end;
+  writer->end_ = chain.end;
+  writer->text_tokens_ = chain.contents.tokens.size();
+  writer->model_tokens_ = chain.contents.model_tokens;
+  return Resumed{std::move(writer), std::move(chain.contents)};
+}
+
+uint64_t ContextWriter::AllotPages(uint64_t n) {
+  const auto bytes = CheckedMul(n, header().geometry.page_stride);
+  LH_CHECK(bytes.has_value());
+  return end_.fetch_add(*bytes);
+}
+
+// Our own mistakes would make a file that its reader refuses.
+void ContextWriter::CheckPages(const ContextDelta& delta) const {
+  const ContextGeometry& geometry = header().geometry;
+  LH_CHECK(delta.phases.size() == delta.tokens.size());
+  LH_CHECK(delta.model_tokens >= model_tokens_);
+  const bool grows = delta.model_tokens > model_tokens_;
+  const uint64_t first = grows ? model_tokens_ / geometry.page_tokens : 0;  // the open page is part of it
+  const uint64_t n_pages = geometry.PagesFor(delta.model_tokens);
+  std::vector<bool> named(grows ? (n_pages - first) * geometry.heads() : 0);
+  for (const ContextPageUpdate& page : delta.pages) {
+    LH_CHECK(page.layer < geometry.n_layers && page.kv_head < geometry.n_kv_heads && page.page < n_pages);
+    LH_CHECK(page.offset % kContextBlock == 0 && page.offset >= BodyOffset(frame_.header_bytes));
+    LH_CHECK(page.offset + geometry.page_stride <= end_.load());
+    const uint64_t head = uint64_t{page.layer} * geometry.n_kv_heads + page.kv_head;
+    if (grows && page.page >= first) named[(page.page - first) * geometry.heads() + head] = true;
+  }
+  for (const bool one : named) LH_CHECK(one);
+  for (const ContextStateUpdate& state : delta.states) LH_CHECK(state.layer < geometry.n_layers);
+}
+
+CheckpointHead ContextWriter::HeadOf(const ContextDelta& delta,
+                                     std::span<const StoredPageEntry> entries) const {
+  CheckpointHead head;
+  head.sequence = n_checkpoints_ + 1;
+  head.text_tokens_before = text_tokens_;
+  head.text_tokens_after = text_tokens_ + delta.tokens.size();
+  head.model_tokens_before = model_tokens_;
+  head.model_tokens_after = delta.model_tokens;
+  head.previous = frame_.superblock.newest;
+  const auto add = [&](SectionKind kind, std::span<const std::byte> bytes, uint32_t layer, uint32_t flags) {
+    head.sections.push_back({.kind = static_cast<uint32_t>(kind),
+                             .layer = layer,
+                             .flags = flags,
+                             .bytes = bytes.size(),
+                             .checksum = Checksum(bytes)});
+  };
+  add(SectionKind::kTokens, std::as_bytes(delta.tokens), 0, 0);
+  add(SectionKind::kPhases, std::as_bytes(delta.phases), 0, 0);
+  add(SectionKind::kPages, std::as_bytes(entries), 0, 0);
+  if (!delta.note.empty()) add(SectionKind::kNote, std::as_bytes(std::span(delta.note)), 0, 0);
+  for (const ContextStateUpdate& state : delta.states) {
+    add(SectionKind::kState, state.bytes, state.layer, state.replaces_earlier ? kReplacesEarlier : 0);
+  }
+  return head;
+}
+
+// In the order of HeadOf's table.
+Status ContextWriter::WriteCheckpoint(const ContextDelta& delta, std::span<const std::byte> head,
+                                      std::span<const StoredPageEntry> entries, uint64_t offset,
+                                      uint64_t total_bytes) const {
+  uint64_t at = offset;
+  const auto write = [&](std::span<const std::byte> bytes) {
+    const uint64_t here = at;
+    at += bytes.size();
+    return file_.PWrite(here, bytes);
+  };
+  LH_TRY(write(head));
+  LH_TRY(write(std::as_bytes(delta.tokens)));
+  LH_TRY(write(std::as_bytes(delta.phases)));
+  LH_TRY(write(std::as_bytes(entries)));
+  LH_TRY(write(std::as_bytes(std::span(delta.note))));
+  for (const ContextStateUpdate& state : delta.states) LH_TRY(write(state.bytes));
+  constexpr std::array<std::byte, kContextBlock> kZeros{};
+  return write(std::span(kZeros).first(offset + total_bytes - at));
+}
+
+Status ContextWriter::WriteSuperblock(const CheckpointRef& newest, const CheckpointRef& finished) {
+  const Superblock next{.sequence = frame_.superblock.sequence + 1, .newest = newest, .finished = finished};
+  LH_TRY(file_.PWrite(SuperblockOffset(frame_.header_bytes, next.sequence % 2),
+                      EncodeSuperblock(next, frame_.id)));
+  frame_.superblocks[next.sequence % 2] = next;
+  frame_.superblock = next;
+  return {};
+}
+
+Status ContextWriter::CheckUsable() const {
+  if (state_ == State::kFinished) {
+    return InvalidInput(fmt::format("{} is finished; append to it to go on", target_));
+  }
+  if (state_ == State::kBroken) {
+    return MakeError(
+        ErrorKind::kIo,
+        fmt::format("{}: an earlier write failed, and what of it is on disk is unknown; open it again "
+                    "to go on from the last commit",
+                    written_));
+  }
+  return {};
+}
+
+Status ContextWriter::Commit(const ContextDelta& delta) {
+  LH_TRY(CheckUsable());
+  CheckPages(delta);
+  const std::vector<StoredPageEntry> entries = EntriesOf(delta, header().geometry);
+  CheckpointHead head = HeadOf(delta, entries);
+  const uint64_t total_bytes = head.total_bytes();
+  head.offset = end_.fetch_add(total_bytes);
+  const std::vector<std::byte> encoded = EncodeCheckpointHead(head, frame_.id);
+  if (Status written = WriteCheckpoint(delta, encoded, entries, head.offset, total_bytes); !written) {
+    // Given back where nobody was given what follows.
+    uint64_t end = head.offset + total_bytes;
+    end_.compare_exchange_strong(end, head.offset);
+    return written;
+  }
+  state_ = State::kBroken;  // unless all goes well
+  // Pages and checkpoint may reach the disk in any order, but both before the superblock that names them.
+  LH_TRY(file_.Sync());
+  LH_TRY(WriteSuperblock(RefTo(head, encoded), frame_.superblock.finished));
+  LH_TRY(file_.Sync());
+  state_ = State::kWriting;
+  n_checkpoints_ = head.sequence;
+  newest_end_ = head.offset + total_bytes;
+  text_tokens_ = head.text_tokens_after;
+  model_tokens_ = head.model_tokens_after;
+  return {};
+}
+
+Status ContextWriter::Finish() {
+  LH_TRY(CheckUsable());
+  const CheckpointRef newest = frame_.superblock.newest;
+  LH_CHECK(newest.exists());
+  state_ = State::kBroken;              // unless all goes well
+  LH_TRY(file_.Truncate(newest_end_));  // what was allotted and not used
+  // Twice, so that one of the two may be damaged without loss. An earlier writer may have been interrupted here.
+  if (frame_.superblock.finished != newest) LH_TRY(WriteSuperblock(newest, newest));
+  LH_TRY(file_.Sync());
+  const auto& other = frame_.superblocks[(frame_.superblock.sequence + 1) % 2];
+  if (!other || other->finished != newest) LH_TRY(WriteSuperblock(newest, newest));
+  if (written_ != target_) {
+    LH_TRY(RenameFile(written_, target_));
+    LH_TRY(SyncFolderOf(target_));
+  }
+  state_ = State::kFinished;
+  return {};
+}
+
+}  // namespace longheads
