@@ -90,7 +90,7 @@ TEST_F(ContextDamageTest, EachCaseOpensOrIsRefusedWithItsSentence) {
       EXPECT_NE(reader.error().message.find(one.refusal), std::string::npos) << reader.error().message;
       EXPECT_EQ(reader.error().message.find(path_), 0u) << reader.error().message;
     }
-    EXPECT_EQ(ExpandBlocks(SqueezeBlocks(one.bytes)), one.bytes);
+    EXPECT_EQ(ExpandZeros(SqueezeZeros(one.bytes)), one.bytes);
   }
   EXPECT_GT(cases.size(), 90u);
 }

@@ -68,6 +68,7 @@ constexpr uint32_t kMostHeads = 1 << 16;
 constexpr uint32_t kMostPageTokens = 1 << 20;
 constexpr uint64_t kMostPageBytes = uint64_t{1} << 30;
 constexpr uint64_t kMostTokens = uint64_t{1} << 40;
+constexpr uint64_t kMostSequence = uint64_t{1} << 62;
 
 template <typename T>
 T Load(std::span<const std::byte> bytes) {
@@ -313,7 +314,7 @@ std::optional<Superblock> DecodeSuperblock(std::span<const std::byte> block, uin
   LH_CHECK(block.size() == kContextBlock);
   const auto stored = Load<StoredSuperblock>(block);
   if (stored.magic != kSuperblockMagic || StoredChecksum(block) != TrueChecksum(block) || stored.id != id ||
-      stored.sequence % 2 != slot) {
+      stored.sequence % 2 != slot || stored.sequence > kMostSequence) {
     return std::nullopt;
   }
   return Superblock{.sequence = stored.sequence, .newest = stored.newest, .finished = stored.finished};

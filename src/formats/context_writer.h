@@ -49,9 +49,9 @@ struct ContextDelta {
   uint64_t model_tokens = 0;        // of the whole text so far, with those that a method inserted
   // Every page that is new or whose tokens became more since the last commit, of all layers and heads; others
   // may be named again (they then have a new place).
-  std::span<const ContextPageUpdate> pages;
-  std::span<const ContextStateUpdate> states;  // one layer may have several, in order
-  std::string_view note = {};                  // opaque; empty: none
+  std::span<const ContextPageUpdate> pages = {};
+  std::span<const ContextStateUpdate> states = {};  // one layer may have several, in order
+  std::string_view note = {};                       // opaque; empty: none
 };
 
 class ContextWriter {

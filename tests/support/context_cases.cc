@@ -78,20 +78,24 @@ class Repair {
  private:
   // Of the checkpoint that the reference at `ref` names, and all before it, oldest first.
   void FixChain(uint64_t ref) {
-    std::vector<uint64_t> refs;
+    struct Head {
+      uint64_t ref, offset, bytes;  // as found: mending what overlaps may change them
+    };
+    std::vector<Head> heads;
     while (Fits(bytes_, ref, 24)) {
-      const auto offset = Get(bytes_, ref);
-      const auto head_bytes = Get(bytes_, ref + 8);
-      if (offset == 0 || head_bytes < kHeadBytesWithoutSections || !Fits(bytes_, offset, head_bytes)) break;
-      refs.push_back(ref);
-      if (fixed_.contains(offset)) break;
-      fixed_[offset] = 0;  // a circle ends here
-      ref = offset + kPreviousAt;
+      const Head head{ref, Get(bytes_, ref), Get(bytes_, ref + 8)};
+      if (head.offset == 0 || head.bytes < kHeadBytesWithoutSections ||
+          !Fits(bytes_, head.offset, head.bytes))
+        break;
+      heads.push_back(head);
+      if (fixed_.contains(head.offset)) break;
+      fixed_[head.offset] = 0;  // a circle ends here
+      ref = head.offset + kPreviousAt;
     }
-    for (; !refs.empty(); refs.pop_back()) {
-      const auto offset = Get(bytes_, refs.back());
-      if (fixed_[offset] == 0) fixed_[offset] = FixCheckpoint(offset, Get(bytes_, refs.back() + 8));
-      Set(bytes_, refs.back() + 16, fixed_[offset]);
+    for (; !heads.empty(); heads.pop_back()) {
+      const Head& head = heads.back();
+      if (fixed_[head.offset] == 0) fixed_[head.offset] = FixCheckpoint(head.offset, head.bytes);
+      Set(bytes_, head.ref + 16, fixed_[head.offset]);
     }
   }
 
@@ -322,7 +326,8 @@ void AddBadSections(CaseList& list) {
   list.Lies("pages-fewer", moves(2, 3, 24), "its page table lacks pages");
   const uint64_t entries = list.Content(2);
   list.LiesAt("slot-beyond", entries, uint64_t{1} << 40, "names a page that cannot be");
-  list.LiesAt("slot-twice", entries + 2 * 24, Get(list.whole(), entries + 3 * 24), "its page table lacks pages");
+  list.LiesAt("slot-twice", entries + 2 * 24, Get(list.whole(), entries + 3 * 24),
+              "its page table lacks pages");
   list.LiesAt("page-at-0", entries + 8, uint64_t{0}, "names a page that cannot be");
   list.LiesAt("page-off-its-block", entries + 8, Get(list.whole(), entries + 8) + 8,
               "names a page that cannot be");
@@ -407,31 +412,43 @@ std::vector<ContextCase> ContextCases(const std::string& folder) {
 
 void RepairContextChecksums(std::vector<std::byte>& bytes) { Repair(bytes).Run(); }
 
-std::vector<std::byte> SqueezeBlocks(std::span<const std::byte> bytes) {
+// Pairs of u16 numbers: so many bytes that follow, and then so many zeros.
+std::vector<std::byte> SqueezeZeros(std::span<const std::byte> bytes) {
+  constexpr std::size_t kMost = 0xFFFF;
+  constexpr std::size_t kWorthIt = 16;
   Bytes squeezed;
   while (!bytes.empty()) {
-    const auto block = bytes.first(std::min<std::size_t>(bytes.size(), kContextBlock));
-    bytes = bytes.subspan(block.size());
-    std::size_t n = block.size();
-    // The last one keeps its zeros: nothing else says where the file ends.
-    while (!bytes.empty() && n > 0 && block[n - 1] == std::byte{0}) --n;
-    squeezed.push_back(static_cast<std::byte>(n & 0xFF));
-    squeezed.push_back(static_cast<std::byte>(n >> 8));
-    squeezed.insert(squeezed.end(), block.begin(), block.begin() + static_cast<std::ptrdiff_t>(n));
+    std::size_t n = 0;  // bytes, the last `zeros` of which are zeros
+    std::size_t zeros = 0;
+    while (n < bytes.size() && n < kMost && zeros < kWorthIt)
+      zeros = bytes[n++] == std::byte{0} ? zeros + 1 : 0;
+    if (zeros < kWorthIt) zeros = 0;
+    n -= zeros;
+    while (zeros > 0 && n + zeros < bytes.size() && zeros < kMost && bytes[n + zeros] == std::byte{0})
+      ++zeros;
+    for (const std::size_t number : {n, zeros}) {
+      squeezed.push_back(static_cast<std::byte>(number & 0xFF));
+      squeezed.push_back(static_cast<std::byte>(number >> 8));
+    }
+    squeezed.insert(squeezed.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n));
+    bytes = bytes.subspan(n + zeros);
   }
   return squeezed;
 }
 
-std::vector<std::byte> ExpandBlocks(std::span<const std::byte> squeezed) {
+std::vector<std::byte> ExpandZeros(std::span<const std::byte> squeezed) {
+  constexpr std::size_t kMost = 1 << 20;
   Bytes bytes;
-  while (squeezed.size() >= 2) {
-    std::size_t n = static_cast<std::size_t>(squeezed[0]) | static_cast<std::size_t>(squeezed[1]) << 8;
-    squeezed = squeezed.subspan(2);
-    n = std::min(n % (kContextBlock + 1), squeezed.size());
-    const std::size_t block_end = bytes.size() + kContextBlock;
-    bytes.insert(bytes.end(), squeezed.begin(), squeezed.begin() + static_cast<std::ptrdiff_t>(n));
-    squeezed = squeezed.subspan(n);
-    if (squeezed.size() >= 2) bytes.resize(block_end);
+  while (squeezed.size() >= 4 && bytes.size() < kMost) {
+    const auto number = [&](std::size_t at) {
+      return static_cast<std::size_t>(squeezed[at]) | static_cast<std::size_t>(squeezed[at + 1]) << 8;
+    };
+    const std::size_t n = std::min(number(0), squeezed.size() - 4);
+    const std::size_t zeros = number(2);
+    const auto literal = squeezed.subspan(4, n);
+    bytes.insert(bytes.end(), literal.begin(), literal.end());
+    bytes.resize(bytes.size() + zeros);
+    squeezed = squeezed.subspan(4 + n);
   }
   return bytes;
 }

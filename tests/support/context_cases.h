@@ -22,9 +22,9 @@ std::vector<ContextCase> ContextCases(const std::string& folder);
 // them is reached by bytes that were changed.
 void RepairContextChecksums(std::vector<std::byte>& bytes);
 
-// A file without the zeros at the end of its blocks: for fuzzing, where they would be most of it. Expand
-// takes any bytes.
-std::vector<std::byte> SqueezeBlocks(std::span<const std::byte> bytes);
-std::vector<std::byte> ExpandBlocks(std::span<const std::byte> squeezed);
+// A file without its long runs of zeros, which would be most of it: for fuzzing. Expand takes any bytes, and
+// makes at most about 1 MiB of them.
+std::vector<std::byte> SqueezeZeros(std::span<const std::byte> bytes);
+std::vector<std::byte> ExpandZeros(std::span<const std::byte> squeezed);
 
 }  // namespace longheads

@@ -95,7 +95,7 @@ class ContextFile:
         data = self.read(offset, BLOCK, "a superblock")
         file_id, sequence, *references = struct.unpack_from("<8Q", data, 8)
         whole = data[:8] == MAGIC_SUPERBLOCK and ends_with_its_checksum(data)
-        if not whole or file_id != self.id or sequence % 2 != slot:
+        if not whole or file_id != self.id or sequence % 2 != slot or sequence > 1 << 62:
             return None
         return {"sequence": sequence, "newest": tuple(references[:3]), "finished": tuple(references[3:])}
 
