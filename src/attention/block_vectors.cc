@@ -1,7 +1,10 @@
 #include "attention/block_vectors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "attention/state_archive.h"
 #include "base/check.h"
 
 namespace longheads {
@@ -14,6 +17,23 @@ void BlockVectors::Truncate(int64_t m) {
   n_tokens_ = m;
   vectors_.Resize((m / tokens_ + kTogether - 1) / kTogether);
 }
+
+std::string BlockVectors::Layout() const {
+  return fmt::format("block-vectors 1: {} tokens, {} x {}", tokens_, n_kv_heads_, floats_);
+}
+
+void BlockVectors::Save(int64_t from, int64_t n, StateWriter& added, StateWriter&) const {
+  LH_CHECK(n == n_tokens_);
+  const VectorBlocks blocks{.n_heads = n_kv_heads_, .together = kTogether, .floats = floats_};
+  blocks.Write(vectors_, from / tokens_, n / tokens_, added);
+}
+
+void BlockVectors::RestoreAdded(int64_t from, int64_t n, StateReader& added) {
+  const VectorBlocks blocks{.n_heads = n_kv_heads_, .together = kTogether, .floats = floats_};
+  blocks.Read(added, from / tokens_, n / tokens_, vectors_);
+}
+
+void BlockVectors::RestoreLatest(int64_t n, StateReader&) { n_tokens_ = n; }
 
 uint64_t BlockVectors::BytesFor(int64_t n, int64_t tokens, int64_t n_kv_heads, int64_t floats) {
   const int64_t n_together = (n / tokens + kTogether - 1) / kTogether;

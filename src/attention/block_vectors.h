@@ -22,6 +22,10 @@ class BlockVectors : public PolicyState {
   std::unique_ptr<PolicyState> Fork() const override { return std::make_unique<BlockVectors>(*this); }
   void Truncate(int64_t m) override;
   uint64_t Bytes() const override { return vectors_.Bytes(); }
+  std::string Layout() const override;
+  void Save(int64_t from, int64_t n, StateWriter& added, StateWriter& latest) const override;
+  void RestoreAdded(int64_t from, int64_t n, StateReader& added) override;
+  void RestoreLatest(int64_t n, StateReader& latest) override;
   // The same for a text of n tokens.
   static uint64_t BytesFor(int64_t n, int64_t tokens, int64_t n_kv_heads, int64_t floats);
 

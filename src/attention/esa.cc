@@ -7,13 +7,20 @@
 #include "attention/esa_choice.h"
 #include "attention/esa_vectors.h"
 #include "attention/shared_blocks.h"
+#include "attention/state_archive.h"
 #include "base/check.h"
+#include "base/checksum.h"
 
 namespace longheads {
 // What the newest step's queries see, and the compressed keys of all tokens.
 class Esa::State : public PolicyState {
  public:
-  State(int64_t k, int64_t dim) : dim_(dim), keys_(kPageTokens * dim), chosen_(static_cast<std::size_t>(k)) {}
+  // The keys' compression tells itself from others by its checksum.
+  State(int64_t k, int64_t dim, uint64_t compression)
+      : dim_(dim),
+        compression_(compression),
+        keys_(kPageTokens * dim),
+        chosen_(static_cast<std::size_t>(k)) {}
 
   std::unique_ptr<PolicyState> Fork() const override { return std::make_unique<State>(*this); }
   void Truncate(int64_t m) override {
@@ -27,6 +34,17 @@ class Esa::State : public PolicyState {
     return sizeof(float) * static_cast<uint64_t>(n_pages * kPageTokens * dim) +
            sizeof(int32_t) * static_cast<uint64_t>(k);
   }
+
+  // The step's choice is its own alone.
+  std::string Layout() const override { return fmt::format("esa 1: {} {:016x}", dim_, compression_); }
+  void Save(int64_t from, int64_t n, StateWriter& added, StateWriter&) const override {
+    LH_CHECK(n == n_tokens);
+    if (dim_ > 0) vectors().Write(keys_, from, n, added);
+  }
+  void RestoreAdded(int64_t from, int64_t n, StateReader& added) override {
+    if (dim_ > 0) vectors().Read(added, from, n, keys_);
+  }
+  void RestoreLatest(int64_t n, StateReader&) override { n_tokens = n; }
 
   void MakeRoom(int64_t n) {
     if (dim_ > 0) keys_.Resize((n + kPageTokens - 1) / kPageTokens);
@@ -49,7 +67,10 @@ class Esa::State : public PolicyState {
   int32_t* mutable_chosen() { return chosen_.data(); }
 
  private:
+  VectorBlocks vectors() const { return {.n_heads = 1, .together = kPageTokens, .floats = dim_}; }
+
   int64_t dim_;
+  uint64_t compression_;
   SharedBlocks keys_;  // [kPageTokens, dim] each
   std::vector<int32_t> chosen_;
 };
@@ -86,12 +107,18 @@ Esa::Esa(const EsaOptions& options, const HeadShape& shape, std::shared_ptr<cons
   if (!compressed()) return;
   LH_CHECK(options.share == EsaOptions::Share::kSum && projections_ != nullptr);
   LH_CHECK(options.dim <= projections_->n_rows && projections_->n_columns == columns());
+  for (const EsaProjections::Layer& layer : projections_->layers) {
+    for (const std::vector<float>* const matrix : {&layer.q, &layer.k}) {
+      const uint64_t sums[] = {compression_, Checksum(std::as_bytes(std::span(*matrix)))};
+      compression_ = Checksum(std::as_bytes(std::span(sums)));
+    }
+  }
 }
 
 int64_t Esa::RotationBound(int64_t n) const { return n; }  // far ones are seen once n > n_local
 
 std::unique_ptr<PolicyState> Esa::NewState() const {
-  return std::make_unique<State>(options_.k, compressed() ? options_.dim : 0);
+  return std::make_unique<State>(options_.k, compressed() ? options_.dim : 0, compression_);
 }
 
 std::unique_ptr<PolicyScratch> Esa::NewScratch() const { return std::make_unique<Scratch>(); }

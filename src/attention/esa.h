@@ -67,6 +67,7 @@ class Esa : public Policy {
   EsaOptions options_;
   HeadShape shape_;
   std::shared_ptr<const EsaProjections> projections_;
+  uint64_t compression_ = 0;  // their checksum
 };
 
 Method EsaMethod();

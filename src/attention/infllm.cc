@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "attention/shared_blocks.h"
+#include "attention/state_archive.h"
 #include "attention/top_k.h"
 #include "base/check.h"
 
@@ -28,7 +29,7 @@ class KeyMasses {
   int64_t PageFloats() const { return pages_.block_floats(); }
 
   // Room for a text of n tokens.
-  void Resize(int64_t n) { pages_.Resize(std::min(n_pages_, PagesFor(n))); }
+  void Resize(int64_t n) { pages_.Resize(NumPages(n)); }
   float* Clear(int64_t page) {
     float* const floats = Mutable(page);
     std::fill_n(floats, PageFloats(), 0.0f);
@@ -44,6 +45,19 @@ class KeyMasses {
     }
   }
   uint64_t Bytes() const { return pages_.Bytes(); }
+
+  // Those kept of a text of n tokens.
+  int64_t NumPages(int64_t n) const { return std::min(n_pages_, PagesFor(n)); }
+  void Save(int64_t begin_page, int64_t end_page, StateWriter& out) const {
+    for (int64_t page = begin_page; page < end_page; ++page) {
+      out.Floats({(*this)[page], static_cast<std::size_t>(PageFloats())});
+    }
+  }
+  void Restore(int64_t begin_page, int64_t end_page, StateReader& in) {
+    for (int64_t page = begin_page; page < end_page; ++page) {
+      in.Floats({Mutable(page), static_cast<std::size_t>(PageFloats())});
+    }
+  }
 
  private:
   int64_t n_pages_;
@@ -71,6 +85,26 @@ class BlockCache {
     by_use_.insert(by_use_.end(), blocks.begin(), blocks.end());
   }
   const InfLlm::CacheStatistics& statistics() const { return statistics_; }
+
+  void Save(StateWriter& out) const {
+    out.Int(static_cast<int64_t>(by_use_.size()));
+    out.Ints(by_use_);
+    out.Int(statistics_.hits);
+    out.Int(statistics_.misses);
+  }
+  // Where the text has so many blocks.
+  void Restore(int64_t n_blocks, StateReader& in) {
+    constexpr int64_t kMost = int64_t{1} << 48;  // they are counted on, and summed up
+    const int64_t n = in.Int(0, std::min<int64_t>(n_blocks, static_cast<int64_t>(n_blocks_)));
+    if (!in.Has(n, sizeof(int32_t))) return;
+    by_use_.resize(static_cast<std::size_t>(n));
+    in.Ints(by_use_);
+    for (const int32_t block : by_use_) {
+      if (block < 0 || block >= n_blocks) in.Fail(fmt::format("it holds block {} of {}", block, n_blocks));
+    }
+    statistics_.hits = in.Int(0, kMost);
+    statistics_.misses = in.Int(0, kMost);
+  }
 
  private:
   std::size_t n_blocks_;
@@ -153,6 +187,60 @@ class InfLlm::State : public PolicyState {
     return sizeof(float) * static_cast<uint64_t>(policy.shape_.n_heads * (masses + vectors));
   }
 
+  std::string Layout() const override {
+    const InfLlmOptions& o = policy_.options_;
+    return fmt::format("infllm 1: {} first, {} local, blocks of {}, steps of {}, {} x {}, caches {} x {}",
+                       o.n_init, o.n_local, o.block, o.exec_block, policy_.shape_.n_heads,
+                       policy_.shape_.head_dim, policy_.n_choices(), o.max_cached_block);
+  }
+
+  // What the newest step chose is its own alone. Of the rest, only what can still be asked for.
+  void Save(int64_t from, int64_t n, StateWriter& added, StateWriter& latest) const override {
+    LH_CHECK(n == n_tokens_);
+    vectors().Write(vectors_, policy_.BlocksOf(from), policy_.BlocksOf(n), added);
+    latest.Int(step_begin_);
+    latest.Int(kept_at_);
+    latest.Int(decoding_ ? 1 : 0);
+    latest.Int(newest_end_);
+    sums_.Save(0, sums_.NumPages(n), latest);
+    newest_.Save(newest_begin_ / kPageTokens, PagesFor(newest_end_), latest);
+    if (kept_at_ > 0) kept_.Save(0, kept_.NumPages(kept_at_), latest);
+    for (const BlockCache& cache : caches_) cache.Save(latest);
+    if (step_begin_ < n) {
+      for (const BlockCache& cache : caches_before_) cache.Save(latest);
+    }
+    if (kept_at_ > 0) {
+      for (const BlockCache& cache : caches_kept_) cache.Save(latest);
+    }
+  }
+  void RestoreAdded(int64_t from, int64_t n, StateReader& added) override {
+    vectors().Read(added, policy_.BlocksOf(from), policy_.BlocksOf(n), vectors_);
+  }
+  void RestoreLatest(int64_t n, StateReader& latest) override {
+    n_tokens_ = n;
+    step_begin_ = latest.Int(std::max<int64_t>(0, n - policy_.options_.exec_block), n);
+    kept_at_ = latest.Int(0, step_begin_);
+    decoding_ = latest.Int(0, 1) == 1;
+    newest_end_ = latest.Int(0, n);
+    newest_begin_ = newest_end_ == 0 ? 0 : policy_.MassBegin(step_begin_);
+    if (newest_end_ != 0 && (newest_end_ != n || newest_begin_ >= n)) {
+      latest.Fail(fmt::format("its newest step ends with token {} of {}", newest_end_, n));
+    }
+    if (!latest.Has(sums_.NumPages(n), sums_.PageFloats() * static_cast<int64_t>(sizeof(float)))) return;
+    Resize();
+    sums_.Restore(0, sums_.NumPages(n), latest);
+    newest_.Restore(newest_begin_ / kPageTokens, PagesFor(newest_end_), latest);
+    if (kept_at_ > 0) kept_.Restore(0, kept_.NumPages(kept_at_), latest);
+    const int64_t n_blocks = policy_.BlocksOf(n);
+    for (BlockCache& cache : caches_) cache.Restore(n_blocks, latest);
+    if (step_begin_ < n) {
+      for (BlockCache& cache : caches_before_) cache.Restore(n_blocks, latest);
+    }
+    if (kept_at_ > 0) {
+      for (BlockCache& cache : caches_kept_) cache.Restore(n_blocks, latest);
+    }
+  }
+
   int64_t n_tokens() const { return n_tokens_; }      // up to the end of the newest step
   int64_t step_begin() const { return step_begin_; }  // where it begins
 
@@ -228,6 +316,9 @@ class InfLlm::State : public PolicyState {
   }
 
  private:
+  VectorBlocks vectors() const {
+    return {.n_heads = policy_.shape_.n_heads, .together = kVectors, .floats = policy_.shape_.head_dim};
+  }
   static int64_t VectorBlocksFor(int64_t n_blocks) { return (n_blocks + kVectors - 1) / kVectors; }
   // The keys that may become a block's once the newest step is taken back, and that step's own, wherever
   // pages begin.
@@ -309,6 +400,10 @@ int64_t InfLlm::Absorbed(int64_t n) const {
 
 int64_t InfLlm::BlocksOf(int64_t n) const {
   return std::max<int64_t>(0, Absorbed(n) - options_.n_init) / options_.block;
+}
+
+int64_t InfLlm::MassBegin(int64_t step_begin) const {
+  return std::max(options_.n_init, step_begin - options_.n_local + 1);
 }
 
 // ---- Choice
@@ -505,7 +600,7 @@ void InfLlm::Observe(const StepInput& input, PolicyState& policy_state) const {
 // no vector.
 void InfLlm::AddMass(const StepInput& input, State& state) const {
   const int64_t end = input.token_begin + input.n_tokens;
-  const int64_t begin = std::max(options_.n_init, input.token_begin - options_.n_local + 1);
+  const int64_t begin = MassBegin(input.token_begin);
   if (begin >= end) return;
   Scratch& own = static_cast<Scratch&>(*input.scratch[0]);
   state.BeginMass(begin, end, own.pages);

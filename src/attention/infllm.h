@@ -66,6 +66,8 @@ class InfLlm : public Policy {
   int64_t Absorbed(int64_t n) const;
   // Blocks of a text of n tokens.
   int64_t BlocksOf(int64_t n) const;
+  // The first key whose mass a step that begins there may sum up.
+  int64_t MassBegin(int64_t step_begin) const;
   void ChooseBlocks(const StepInput& input, State& state) const;
   // Tells of a choice of the step that begins; no ranks where it took all that there are.
   void TellChoice(const StepInput& input, int64_t choice, int64_t n_blocks, std::span<const int32_t> taken,

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "attention/shared_blocks.h"
+#include "attention/state_archive.h"
 #include "attention/top_k.h"
 #include "base/check.h"
 
@@ -24,6 +25,7 @@ class LongHeads::State : public PolicyState {
       : chunk_(chunk),
         q_floats_(q_floats),
         head_dim_(head_dim),
+        n_rep_heads_(n_rep_heads),
         representations_(n_rep_heads * kBlock * head_dim),
         open_q_(std::min(chunk, kQueriesBlock) * q_floats) {
     open_q_.Resize((chunk + kQueriesBlock - 1) / kQueriesBlock);
@@ -42,6 +44,35 @@ class LongHeads::State : public PolicyState {
 
   uint64_t Bytes() const override { return representations_.Bytes() + open_q_.Bytes(); }
 
+  std::string Layout() const override {
+    return fmt::format("longheads 1: chunks of {}, {} x {}, queries {}", chunk_, n_rep_heads_, head_dim_,
+                       q_floats_);
+  }
+  // The choices of `fixed` are the newest step's alone.
+  void Save(int64_t from, int64_t n, StateWriter& added, StateWriter& latest) const override {
+    LH_CHECK(n == n_tokens_);
+    vectors().Write(representations_, from / chunk_, n / chunk_, added);
+    const int64_t n_open = n - open_ * chunk_;
+    latest.Int(n_open);
+    for (int64_t offset = 0; offset < n_open; ++offset) {
+      latest.Floats({open_q(offset), static_cast<std::size_t>(q_floats_)});
+    }
+  }
+  void RestoreAdded(int64_t from, int64_t n, StateReader& added) override {
+    vectors().Read(added, from / chunk_, n / chunk_, representations_);
+  }
+  void RestoreLatest(int64_t n, StateReader& latest) override {
+    // All of a chunk where it is complete, unless the text was cut back to its end.
+    const int64_t n_open = latest.Int(0, std::min(n, chunk_));
+    if (n_open % chunk_ != n % chunk_)
+      return latest.Fail(fmt::format("{} tokens end no chunk's {}", n, n_open));
+    n_tokens_ = n;
+    open_ = (n - n_open) / chunk_;
+    for (int64_t offset = 0; offset < n_open; ++offset) {
+      latest.Floats({mutable_open_q(offset), static_cast<std::size_t>(q_floats_)});
+    }
+  }
+
   static int64_t BlocksFor(int64_t n_chunks) { return (n_chunks + kBlock - 1) / kBlock; }
   static int64_t QueryTokensFor(int64_t chunk) {
     return chunk <= kQueriesBlock ? chunk : (chunk + kQueriesBlock - 1) / kQueriesBlock * kQueriesBlock;
@@ -58,9 +89,7 @@ class LongHeads::State : public PolicyState {
   const float* open_q(int64_t offset) const {
     return open_q_[offset / kQueriesBlock] + offset % kQueriesBlock * q_floats_;
   }
-  void set_open_q(int64_t offset, const float* q) {
-    std::copy_n(q, q_floats_, open_q_.Mutable(offset / kQueriesBlock) + offset % kQueriesBlock * q_floats_);
-  }
+  void set_open_q(int64_t offset, const float* q) { std::copy_n(q, q_floats_, mutable_open_q(offset)); }
 
   // Choices that hold for more than one head or layer, of the newest step's tokens from `begin` on:
   // n_choosers of them a token, each a count and as many chunks, ascending.
@@ -91,9 +120,15 @@ class LongHeads::State : public PolicyState {
   }
 
  private:
+  VectorBlocks vectors() const { return {.n_heads = n_rep_heads_, .together = kBlock, .floats = head_dim_}; }
+  float* mutable_open_q(int64_t offset) {
+    return open_q_.Mutable(offset / kQueriesBlock) + offset % kQueriesBlock * q_floats_;
+  }
+
   int64_t chunk_;
   int64_t q_floats_;
   int64_t head_dim_;
+  int64_t n_rep_heads_;
   int64_t n_tokens_ = 0;
   int64_t open_ = 0;              // the chunk whose queries open_q_ holds, up to n_tokens_
   SharedBlocks representations_;  // [n_rep_heads, kBlock, head_dim] each

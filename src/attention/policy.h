@@ -16,18 +16,48 @@
 
 namespace longheads {
 
-// One layer's memory of one sequence beside its keys and values. This one is of methods that need none.
+class StateReader;
+class StateWriter;
+
+// One layer's memory of one sequence beside its keys and values.
 class PolicyState {
  public:
   virtual ~PolicyState() = default;
-  virtual std::unique_ptr<PolicyState> Fork() const { return std::make_unique<PolicyState>(); }
+  virtual std::unique_ptr<PolicyState> Fork() const = 0;
   // The most tokens m <= n that Truncate can go back to exactly; the engine feeds tokens [m, n) again. Every
   // state can take back its newest token, so that a decode step which failed in a later layer is undone.
   virtual int64_t RewindPoint(int64_t n) const { return n; }
   // Forgets tokens from m on; m was a RewindPoint.
-  virtual void Truncate(int64_t) {}
+  virtual void Truncate(int64_t m) = 0;
   // Bytes held, for the memory plan's check.
-  virtual uint64_t Bytes() const { return 0; }
+  virtual uint64_t Bytes() const = 0;
+
+  // As bytes, between two calls of the model (state_archive.h): a restored state goes on, forks and goes back
+  // bit by bit as the one that was saved. What only one step needs, from Extend to its plans, is not saved.
+  //
+  // Name and version of the layout, and every size that it depends on: only bytes of the same are restored.
+  virtual std::string Layout() const = 0;
+  // Of n tokens. added: what tokens [from, n) made and later ones leave alone, so that a long text is not
+  // written again and again; latest: everything else, small whatever the length.
+  virtual void Save(int64_t from, int64_t n, StateWriter& added, StateWriter& latest) const = 0;
+  // Bytes may be anything: sizes are checked before memory is taken, numbers before they are used. The state
+  // is of at least `from` tokens and comes to be of n, both within bounds; it is dropped where the reader
+  // failed.
+  virtual void RestoreAdded(int64_t from, int64_t n, StateReader& added) = 0;
+  // Once, after all that was added up to token n.
+  virtual void RestoreLatest(int64_t n, StateReader& latest) = 0;
+};
+
+// Of methods that remember nothing. Final: what remembers something must say how it is saved.
+class NoState final : public PolicyState {
+ public:
+  std::unique_ptr<PolicyState> Fork() const override { return std::make_unique<NoState>(); }
+  void Truncate(int64_t) override {}
+  uint64_t Bytes() const override { return 0; }
+  std::string Layout() const override { return "none"; }
+  void Save(int64_t, int64_t, StateWriter&, StateWriter&) const override {}
+  void RestoreAdded(int64_t, int64_t, StateReader&) override {}
+  void RestoreLatest(int64_t, StateReader&) override {}
 };
 
 // Reused between calls, so that a decode step allocates nothing.
@@ -87,7 +117,7 @@ class Policy {
   // and its states go back to any token.
   virtual std::optional<InsertedToken> Inserts() const { return std::nullopt; }
 
-  virtual std::unique_ptr<PolicyState> NewState() const { return std::make_unique<PolicyState>(); }
+  virtual std::unique_ptr<PolicyState> NewState() const { return std::make_unique<NoState>(); }
   virtual std::unique_ptr<PolicyScratch> NewScratch() const { return std::make_unique<PolicyScratch>(); }
 
   // A prompt goes through Extend, BuildPlan and Observe in steps of so many tokens, counted from where the

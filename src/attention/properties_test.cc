@@ -181,6 +181,63 @@ TEST_P(EveryMethod, GoesOnFromAForkAsTheOriginalDoes) {
   });
 }
 
+// As prompts and as generated tokens, up to n.
+void Feed(OneLayer& layer, const LayerInputs& inputs, int64_t n) {
+  while (layer.size() < n) {
+    const int64_t here = In(1, n - layer.size());
+    if (In(0, 1) == 0) {
+      layer.Prefill(inputs, here);
+    } else {
+      DecodeTo(layer, inputs, layer.size() + here);
+    }
+  }
+}
+
+TEST_P(EveryMethod, GoesOnFromItsSavedStateAsTheOriginalDoes) {
+  Check([](const Drawn&, const Policy& policy) {
+    const int64_t n = kMostTokens;
+    const LayerInputs inputs = Text(n);
+    OneLayer layer(CaseSetup(policy, n));
+    std::vector<SavedState> saves;
+    int64_t unchanged = 0;  // tokens that are as they were at the last save
+    for (int64_t left = In(1, 4); left > 0; --left) {
+      Feed(layer, inputs, In(layer.size(), n - left));
+      if (In(0, 1) == 0) {
+        layer.Truncate(layer.RewindPoint(In(0, layer.size())));
+        unchanged = std::min(unchanged, layer.size());
+        Feed(layer, inputs, In(layer.size(), n - left));
+      }
+      saves.push_back(layer.Save(unchanged));
+      unchanged = layer.size();
+    }
+    const SavedState whole = layer.Save(0);
+    auto from_saves = layer.Restored(saves);
+    auto from_whole = layer.Restored(std::span(&whole, 1));
+    RC_ASSERT(from_saves.has_value() && from_whole.has_value());
+    RC_ASSERT(from_saves->Save(0) == whole);
+    RC_ASSERT(from_whole->Save(0) == whole);
+    for (int64_t m = 0; m <= layer.size(); ++m) RC_ASSERT(from_saves->RewindPoint(m) == layer.RewindPoint(m));
+
+    OneLayer fork = from_saves->Fork();
+    OneLayer original = layer.Fork();
+    const int64_t point = layer.RewindPoint(In(0, layer.size()));
+    for (OneLayer* const one : {&fork, &original}) {
+      one->Truncate(point);
+      if (point < n - 1) one->Prefill(inputs, (n - point) / 2);
+      DecodeTo(*one, inputs, n);
+    }
+    RC_ASSERT(fork.out() == original.out());
+    const int64_t n_prompt = In(0, n - 1 - layer.size());
+    for (OneLayer* const one : {&layer, &*from_saves, &*from_whole}) {
+      if (n_prompt > 0) one->Prefill(inputs, n_prompt);
+      DecodeTo(*one, inputs, n);
+    }
+    RC_ASSERT(from_saves->out() == layer.out());
+    RC_ASSERT(from_whole->out() == layer.out());
+    RC_ASSERT(from_saves->Save(0) == layer.Save(0));
+  });
+}
+
 TEST_P(EveryMethod, DoesNotFeelHowAPromptIsCut) {
   Check([](const Drawn&, const Policy& policy) {
     const int64_t n = In(1, kMostTokens);

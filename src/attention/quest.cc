@@ -51,7 +51,7 @@ Quest::Quest(const QuestOptions& options, bool dense, const HeadShape& shape, in
 }
 
 std::unique_ptr<PolicyState> Quest::NewState() const {
-  if (dense_) return std::make_unique<PolicyState>();
+  if (dense_) return std::make_unique<NoState>();
   return std::make_unique<BlockVectors>(options_.page, shape_.n_kv_heads, 2 * shape_.head_dim);
 }
 

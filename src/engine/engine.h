@@ -126,7 +126,8 @@ class Engine {
 
   // Says how long the texts will be, prompt and answer, before there are sessions. Methods that choose by it
   // ("dynamic-ntk", "self-extend,group=auto") do so now; until then they stand for the trained window.
-  // Whether that changed the attention: sessions from before must not be used any more then.
+  // Whether that changed the attention: sessions from before must not be used any more then. Who keeps a text
+  // for another process keeps n_tokens with it: its states are those of this length (model/sequence_state.h).
   Result<bool> ExpectText(int64_t n_tokens);
   // Whether the method is one of those.
   bool FollowsTextLength() const;

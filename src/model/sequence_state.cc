@@ -1,11 +1,13 @@
 #include "model/sequence_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace longheads {
 
 SequenceState SequenceState::Fork() const {
-  SequenceState fork{.kv = kv.Fork(), .policies = {}};
+  SequenceState fork{.kv = kv.Fork(), .policies = {}, .unchanged = unchanged};
   for (const auto& policy : policies) fork.policies.push_back(policy->Fork());
   return fork;
 }
@@ -19,6 +21,21 @@ int64_t SequenceState::RewindPoint(int64_t n) const {
 void SequenceState::Truncate(int64_t m) {
   for (const auto& policy : policies) policy->Truncate(m);
   kv.Truncate(m);
+  unchanged = std::min(unchanged, m);
+}
+
+SavedState SequenceState::SaveState(int64_t layer, int64_t from) const {
+  return longheads::SaveState(*policies[static_cast<std::size_t>(layer)], from, size());
+}
+
+Status SequenceState::RestoreState(int64_t layer, std::span<const std::span<const std::byte>> added,
+                                   std::span<const std::byte> latest, int64_t n) {
+  std::unique_ptr<PolicyState>& state = policies[static_cast<std::size_t>(layer)];
+  auto restored = longheads::RestoreState(*state, added, latest, n);
+  if (!restored)
+    return MakeError(restored.error().kind, fmt::format("layer {}: {}", layer, restored.error().message));
+  state = std::move(*restored);
+  return {};
 }
 
 }  // namespace longheads

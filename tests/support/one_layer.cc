@@ -109,6 +109,16 @@ void OneLayer::Truncate(int64_t m) {
   seen_.resize(static_cast<std::size_t>(m * shape.n_heads));
 }
 
+Result<OneLayer> OneLayer::Restored(std::span<const SavedState> saves) const {
+  std::vector<std::span<const std::byte>> added;
+  for (const SavedState& save : saves) added.push_back(save.added);
+  LH_ASSIGN(std::unique_ptr<PolicyState> state,
+            RestoreState(*environment_->policy.NewState(), added, saves.back().latest, size()));
+  OneLayer restored = Fork();
+  restored.state_ = std::move(state);
+  return restored;
+}
+
 AttendingSequence OneLayer::Attending() {
   return {.kv = &kv_,
           .state = state_.get(),

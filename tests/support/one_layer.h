@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention/runner.h"
+#include "attention/state_archive.h"
 #include "base/thread_pool.h"
 
 namespace longheads {
@@ -54,6 +55,11 @@ class OneLayer {
   OneLayer Fork() const;
   int64_t RewindPoint(int64_t n) const { return state_->RewindPoint(n); }
   void Truncate(int64_t m);
+
+  // The policy's state as bytes, and a sequence that goes on from the bytes of its saves; the store is a
+  // fork's.
+  SavedState Save(int64_t from) const { return SaveState(*state_, from, size()); }
+  Result<OneLayer> Restored(std::span<const SavedState> saves) const;
 
   // The next n tokens of the inputs in one block; queries attend in groups of query_block.
   void Prefill(const LayerInputs& inputs, int64_t n, int64_t query_block = 1 << 20);
