@@ -59,16 +59,7 @@ class AttentionExecutor::Run {
     const RotationTable& rotations = *SequenceOf(segment).rotations;
     if (few && !segment.listed && !Turns(segment)) {
       // A few rows take less time than widening the page for them.
-      if (const auto page =
-              SequenceOf(segment).kv->Bf16Page(block_.layer, block_.kv_head, begin / kPageTokens)) {
-        const Bf16KeyRun run{.k = page->k,
-                             .v = page->v,
-                             .v_stride = kPageTokens,
-                             .n_keys = (end - 1) % kPageTokens + 1,
-                             .head_dim = shape_.head_dim};
-        kernels_.attend_few_bf16(scratch_.rows, run, rotations, scratch_.workspace.data());
-        return;
-      }
+      if (AttendStored(segment, begin, end)) return;
     }
     const KeyRun run = ReadKeys(segment, begin, end);
     const auto attend = few ? kernels_.attend_few : kernels_.attend;
@@ -159,6 +150,34 @@ class AttentionExecutor::Run {
     }
   }
 
+  // Few rows on a page as it is stored, where the kernels know its type.
+  bool AttendStored(const PlanSegment& segment, int64_t begin, int64_t end) {
+    const KvSequence& kv = *SequenceOf(segment).kv;
+    const KvType type = kv.geometry().type;
+    if (type == KvType::kF32) return false;  // nothing is to be widened
+    const RotationTable& rotations = *SequenceOf(segment).rotations;
+    const std::byte* const page = kv.Stored(block_.layer, block_.kv_head, begin / kPageTokens);
+    const int64_t d = shape_.head_dim;
+    const int64_t n_keys = (end - 1) % kPageTokens + 1;
+    if (type == KvType::kBF16) {
+      const auto* const k = reinterpret_cast<const BFloat16*>(page);
+      kernels_.attend_few_bf16(
+          scratch_.rows,
+          {.k = k, .v = k + kPageTokens * d, .v_stride = kPageTokens, .n_keys = n_keys, .head_dim = d}, rotations,
+          scratch_.workspace.data());
+    } else {
+      const Q8Places places(d);
+      const auto* const k = reinterpret_cast<const int8_t*>(page);
+      kernels_.attend_few_q8(
+          scratch_.rows,
+          {{.k = k, .v = k + places.v, .v_stride = kPageTokens, .n_keys = n_keys, .head_dim = d},
+           reinterpret_cast<const float*>(page + places.k_scale),
+           reinterpret_cast<const float*>(page + places.v_scale)},
+          rotations, scratch_.workspace.data());
+    }
+    return true;
+  }
+
   // Keys [begin, end) of a segment where the kernels can read them: at their places in the page, or side by
   // side.
   KeyRun ReadKeys(const PlanSegment& segment, int64_t begin, int64_t end) {
@@ -175,7 +194,7 @@ class AttentionExecutor::Run {
       run.v = page + kPageTokens * d;
       run.n_keys = end - begin;
     } else {
-      const KvSequence::Floats floats =
+      const PageLayout::Floats floats =
           sequence.kv->Read(block_.layer, block_.kv_head, begin / kPageTokens, page);
       run.k = floats.k;
       run.v = floats.v;

@@ -106,7 +106,7 @@ TEST(Landmark, GoesBackToAnyTokenWithoutATrace) {
   const auto decode = [&](OneLayer& layer) {
     while (layer.size() < kTokens) layer.Decode(inputs);
   };
-  for (const KvType type : {KvType::kF32, KvType::kBF16}) {
+  for (const KvType type : {KvType::kF32, KvType::kBF16, KvType::kQ8}) {
     LayerSetup setup = CaseSetup(*policy, kTokens);
     setup.kv = type;
     OneLayer all(setup);

@@ -256,7 +256,7 @@ void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_
   std::vector<double> mean(static_cast<std::size_t>(d)), qc(mean), c(mean),
       logits(static_cast<std::size_t>(l));
   std::vector<float> page(static_cast<std::size_t>(2 * kPageTokens * d));
-  KvSequence::Floats keys{};
+  PageLayout::Floats keys{};
   int64_t page_at = -1;
   const auto key = [&](int64_t o) {
     const int64_t j = chunk * l + o;
@@ -316,7 +316,7 @@ void LongHeads::RepresentByKeys(const StepInput& input, int64_t chunk, State& st
     std::vector<double> sum(static_cast<std::size_t>(d));
     for (int64_t j = begin; j < end;) {
       const int64_t page_end = std::min(end, (j / kPageTokens + 1) * kPageTokens);
-      const KvSequence::Floats keys =
+      const PageLayout::Floats keys =
           input.sequence->kv->Read(input.layer, kv_head, j / kPageTokens, page.data());
       for (; j < page_end; ++j) {
         const float* const k = keys.k + j % kPageTokens * d;

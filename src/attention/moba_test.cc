@@ -83,7 +83,7 @@ TEST(Moba, GoesBackToAnyTokenWithoutATrace) {
   const LayerInputs inputs = UniformInputs(kShape, kTokens, 5);
   const LayerInputs others = UniformInputs(kShape, kTokens, 6);
   const Moba moba = Gated(2, 5);
-  for (const KvType type : {KvType::kF32, KvType::kBF16}) {
+  for (const KvType type : {KvType::kF32, KvType::kBF16, KvType::kQ8}) {
     LayerSetup setup = SetupOf(moba);
     setup.kv = type;
     OneLayer whole(setup);

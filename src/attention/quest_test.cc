@@ -160,7 +160,7 @@ TEST(Quest, GoesBackToAnyTokenWithoutATrace) {
   const LayerInputs others = UniformInputs(kShape, kTokens, 6);
   for (const QuestOptions::Rule rule : kRules) {
     const Quest quest = Choosing(2, 12, rule);
-    for (const KvType type : {KvType::kF32, KvType::kBF16}) {
+    for (const KvType type : {KvType::kF32, KvType::kBF16, KvType::kQ8}) {
       LayerSetup setup = SetupOf(quest);
       setup.kv = type;
       const OneLayer whole = Feed(setup, inputs, 60);

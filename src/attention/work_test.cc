@@ -46,6 +46,11 @@ const AttentionKernels& Counting() {
       counts.attended += Pairs(rows);
       Fastest().attend_few_bf16(rows, run, table, workspace);
     };
+    k.attend_few_q8 = [](std::span<const RotatedRow> rows, const Q8KeyRun& run, const RotationTable& table,
+                         float* workspace) {
+      counts.attended += Pairs(rows);
+      Fastest().attend_few_q8(rows, run, table, workspace);
+    };
     k.column_mass = [](std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
                        float* mass, float* workspace) {
       counts.products += Pairs(rows) * run.head_dim;

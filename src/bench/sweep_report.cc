@@ -14,8 +14,6 @@ namespace {
 Measured PrefillSpeed(const SweepRow& row) { return PerSecond(static_cast<double>(row.length), row.prefill); }
 Measured DecodeSpeed(const SweepRow& row) { return PerSecond(1, row.decode); }
 
-const char* NameOfKv(const SweepRow& row) { return row.kv_type == KvType::kF32 ? "f32" : "bf16"; }
-
 }  // namespace
 
 double PrefillShare(const SweepRow& row, const MachineLimits& limits) {
@@ -53,7 +51,7 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
   for (const SweepRow& row : rows) {
     const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
     csv += fmt::format("{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},", CsvField(row.attention), row.length,
-                       NameOf(row.compute), NameOfKv(row), row.prefill.n, prefill.median, prefill.low,
+                       NameOf(row.compute), NameOf(row.kv_type), row.prefill.n, prefill.median, prefill.low,
                        prefill.high, PrefillShare(row, limits));
     csv += fmt::format("{},{:.2f},{:.2f},{:.2f},{:.4f},{},", setup.n_decode, decode.median, decode.low,
                        decode.high, DecodeShare(row, limits), row.peak_memory);
@@ -79,7 +77,7 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
     all["rows"].push_back({{"attn", row.attention},
                            {"length", row.length},
                            {"compute", NameOf(row.compute)},
-                           {"kv", NameOfKv(row)},
+                           {"kv", NameOf(row.kv_type)},
                            {"kernels", row.kernels},
                            {"prefill", speed(PrefillSpeed(row))},
                            {"prefill_share", PrefillShare(row, limits)},

@@ -72,8 +72,11 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->type_name("auto|f32|bf16|int8")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--kv-type", options.kv_type, "numbers in the key/value cache; auto: f32 for --compute f32, else bf16")
-      ->type_name("auto|f32|bf16")
+  app.add_option(
+         "--kv-type", options.kv_type,
+         "numbers in the key/value cache: f32, bf16, q8 (eight bits and a scale for each token and head), or auto "
+         "(f32 for --compute f32, else bf16)")
+      ->type_name("auto|f32|bf16|q8")
       ->capture_default_str()
       ->group(group);
   app.add_option(

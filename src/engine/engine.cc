@@ -21,7 +21,7 @@ namespace {
 
 Error OutOfMemory() {
   return {ErrorKind::kOutOfMemory,
-          "out of memory: use a shorter text, a smaller model, or --kv-type bf16 ('longheads info -c N' "
+          "out of memory: use a shorter text, a smaller model, or --kv-type q8 ('longheads info -c N' "
           "shows what a "
           "text of N tokens takes)"};
 }
@@ -56,7 +56,8 @@ Result<KvType> KvTypeFromName(const std::string& name, ComputeType compute) {
   if (name == "auto") return compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBF16;
   if (name == "f32") return KvType::kF32;
   if (name == "bf16") return KvType::kBF16;
-  return InvalidInput(fmt::format("--kv-type is '{}', but must be auto, f32 or bf16", name));
+  if (name == "q8") return KvType::kQ8;
+  return InvalidInput(fmt::format("--kv-type is '{}', but must be auto, f32, bf16 or q8", name));
 }
 
 }  // namespace
@@ -143,7 +144,7 @@ std::string Engine::DescribeKernels() const {
                                    : fmt::format("GEMM {} in {}, weights {}", kernels_.gemm.name,
                                                  NameOf(compute_), kernels_.quantised.name);
   return fmt::format("attention {}, {}, KV {}", kernels_.attention.name, products,
-                     kv_type_ == KvType::kF32 ? "f32" : "bf16");
+                     NameOf(kv_type_));
 }
 
 std::string Engine::ExplainAttention() const {
@@ -188,7 +189,7 @@ ComputeCost Engine::PlanDecode(int64_t n_tokens) const {
 double Engine::PlanDecodeBytes(int64_t n_tokens) const {
   const ModelConfig& c = config();
   const int64_t n = insertion_.ModelSize(n_tokens);
-  const double pair = 2.0 * static_cast<double>(c.head_dim) * (kv_type_ == KvType::kF32 ? 4 : 2);
+  const double pair = 2.0 * static_cast<double>(RowBytes(kv_type_, c.head_dim));
   double bytes = static_cast<double>(transformer_->DecodeWeightBytes());
   for (const LayerAttention& attention : transformer_->attention()) {
     const AttentionWork work = attention.policy->Work(n, Phase::kDecode, attention_model_.shape);
@@ -309,7 +310,7 @@ Status Engine::CheckMemory(const Session& session, int64_t n_new) const {
   return MakeError(ErrorKind::kOutOfMemory,
                    fmt::format("{} more tokens take {} of memory, but only {} are free: use a shorter text{}",
                                n_new, FormatBytes(more), FormatBytes(available),
-                               kv_type_ == KvType::kF32 ? " or --kv-type bf16" : ""));
+                               kv_type_ == KvType::kQ8 ? "" : " or --kv-type q8"));
 }
 
 Result<std::vector<float>> Engine::Prefill(Session& session, std::span<const TokenId> tokens, Outputs outputs,

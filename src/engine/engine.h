@@ -31,7 +31,7 @@ struct EngineOptions {
   std::string model_path = {};
   std::string attention = "auto";  // --attn
   std::string compute = "auto";    // auto, f32, bf16, int8
-  std::string kv_type = "auto";    // auto (as compute), f32, bf16
+  std::string kv_type = "auto";    // auto (as compute), f32, bf16, q8
   std::string backend = "auto";    // kBackends
   int threads = 0;                 // 1 .. 1024; 0: the physical cores that this process may use
   RopeOverrides rope = {};         // --rope-..., --yarn-...: said in the model file's place

@@ -9,7 +9,7 @@ ModelSetup ModelSetupOf(const Engine& engine, const std::string& backend, const 
   return {.model = std::filesystem::path(engine.file().name()).filename().string(),
           .model_bytes = static_cast<int64_t>(engine.file().file_bytes()),
           .compute = std::string(NameOf(engine.compute())),
-          .kv = engine.kv_type() == KvType::kF32 ? "f32" : "bf16",
+          .kv = NameOf(engine.kv_type()),
           .backend = backend,
           .rope = rope};
 }

@@ -42,6 +42,11 @@ struct KeyRunOf {
 };
 using KeyRun = KeyRunOf<float>;
 using Bf16KeyRun = KeyRunOf<BFloat16>;
+// Integers, and each token's factors of them.
+struct Q8KeyRun : KeyRunOf<int8_t> {
+  const float* k_scale;  // [n_keys], to the next multiple of 16 finite
+  const float* v_scale;
+};
 
 inline constexpr int64_t kMaxRun = 256;  // a page
 inline constexpr int64_t kMaxHeadDim = 256;
@@ -61,6 +66,10 @@ struct AttentionKernels {
   // The same bits from keys and values as a bfloat16 page holds them: widened as they are read.
   void (*attend_few_bf16)(std::span<const RotatedRow> rows, const Bf16KeyRun& run, const RotationTable& table,
                           float* workspace);
+
+  // And from eight-bit integers, whose factors are put to logits and weights: the same value, rounded elsewhere.
+  void (*attend_few_q8)(std::span<const RotatedRow> rows, const Q8KeyRun& run, const RotationTable& table,
+                        float* workspace);
 
   // mass[j] += the sum over the rows that see key j of exp(logit - max) / sum. A row's state is {max, sum}
   // alone here, of all it attended to, as attend and merge left them.

@@ -206,6 +206,46 @@ TEST_P(AttentionTest, ABfloat16PageGivesTheBitsOfItsFloats) {
   }
 }
 
+TEST_P(AttentionTest, AnEightBitPageGivesWhatItsFloatsDo) {
+  const VectorKernels& conversions = FastestVectorKernels();
+  for (const int64_t d : {16, 64, 80, 96, 128, 256}) {
+    for (const int64_t n_rows : {1, 2, 3, 4, 5, 9}) {
+      for (const int64_t n_keys : {1, 7, 8, 17, 256}) {
+        Case c(d, n_rows, n_keys, PairLayout::kHalfSplit);
+        std::vector<int8_t> k(c.k.size()), v(c.v.size());
+        std::vector<float> k_scale(kMaxRun), v_scale(kMaxRun, 0.25f);
+        for (int64_t j = 0; j < n_keys; ++j) {
+          k_scale[j] = conversions.to_q8(c.k.data() + j * d, d, k.data() + j * d);
+          conversions.from_q8(k.data() + j * d, k_scale[j], d, c.k.data() + j * d);
+          v_scale[j] = static_cast<float>(j % 5 + 1) / 300;  // any: rounded once here, as the floats are
+          for (int64_t m = 0; m < d; ++m) {
+            const int64_t at = m * kMaxRun + j;
+            v[at] = static_cast<int8_t>(std::clamp(c.v[at] / v_scale[j], -127.0f, 127.0f));
+            c.v[at] = static_cast<float>(v[at]) * v_scale[j];
+          }
+        }
+        std::vector<float> expected, states;
+        kernels().attend_few(c.Rows(expected, n_keys / 3, n_keys, /*causal=*/true), c.run(), c.table, workspace());
+        kernels().attend_few_q8(c.Rows(states, n_keys / 3, n_keys, /*causal=*/true),
+                                {{.k = k.data(), .v = v.data(), .v_stride = kMaxRun, .n_keys = n_keys, .head_dim = d},
+                                 k_scale.data(),
+                                 v_scale.data()},
+                                c.table, workspace());
+        for (int64_t r = 0; r < n_rows; ++r) {
+          std::vector<float> few(d), floats(d);
+          FinishState(states.data() + r * StateFloats(d), d, few.data());
+          FinishState(expected.data() + r * StateFloats(d), d, floats.data());
+          // The same sums of the same products, each rounded twice more; what a logit is off by, its power is.
+          for (int64_t m = 0; m < d; ++m) {
+            ASSERT_NEAR(few[m], floats[m], 6 * Deviation(2 * (d + n_keys + 8), 1))
+                << "d " << d << ", rows " << n_rows << ", keys " << n_keys;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(AttentionTest, LargeLogitsDoNotOverflow) {
   Case c(64, 17, 256, PairLayout::kInterleaved);
   for (float& q : c.q) q *= 1000;

@@ -11,6 +11,9 @@
 
 namespace longheads {
 
+// Rows whose largest magnitude is less have no scale in eight bits: its inverse might not be finite.
+inline constexpr float kLeastQ8 = 1e-30f;
+
 struct VectorKernels {
   // out[n] = x / sqrt(mean(x^2) + epsilon) * weight. (RMSNorm: Zhang and Sennrich 2019.) out may be x.
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int64_t n, float* out);
@@ -23,6 +26,12 @@ struct VectorKernels {
   // Rounds to nearest even, and back.
   void (*to_bf16)(const float* in, int64_t n, BFloat16* out);
   void (*from_bf16)(const BFloat16* in, int64_t n, float* out);
+  // Eight bits for each number of a row: out[n] = in / scale, rounded to nearest even, -127 .. 127; gives the scale,
+  // max |in| / 127. A row below kLeastQ8 becomes zeros; one that is not finite gets a scale of NaN.
+  float (*to_q8)(const float* in, int64_t n, int8_t* out);
+  // And back: out[n] = in * scale, or each with a scale of its own.
+  void (*from_q8)(const int8_t* in, float scale, int64_t n, float* out);
+  void (*from_q8_each)(const int8_t* in, const float* scales, int64_t n, float* out);
 };
 
 std::span<const Implementation<VectorKernels>> VectorImplementations();

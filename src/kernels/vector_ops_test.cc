@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/ref/vector_ops.h"
 #include "tests/support/rounding.h"
 
 namespace longheads {
@@ -71,6 +72,46 @@ TEST_P(VectorOpsTest, Bf16RoundsToNearestEvenAndKeepsNan) {
   EXPECT_TRUE(std::isnan(back[3]));
   EXPECT_TRUE(std::signbit(back[4]));
   for (std::size_t i = 5; i < in.size(); ++i) EXPECT_NEAR(back[i], in[i], std::abs(in[i]) * 0x1p-8);
+}
+
+TEST_P(VectorOpsTest, Q8RoundsToTheNearestOf255Steps) {
+  for (const int64_t n : {1, 7, 16, 37, 64, 256}) {
+    std::vector<float> in = Random(n, n);
+    in[static_cast<std::size_t>(n / 2)] = -32;  // the largest magnitude
+    std::vector<int8_t> q(in.size()), reference(in.size());
+    std::vector<float> back(in.size()), each(in.size());
+    const float scale = kernels().to_q8(in.data(), n, q.data());
+    EXPECT_EQ(scale, 32.0f / 127);
+    EXPECT_EQ(ref::kVectorOps.to_q8(in.data(), n, reference.data()), scale);
+    EXPECT_EQ(q, reference);  // the same bits from every implementation
+    kernels().from_q8(q.data(), scale, n, back.data());
+    const std::vector<float> scales(in.size(), scale);
+    kernels().from_q8_each(q.data(), scales.data(), n, each.data());
+    EXPECT_EQ(back, each);
+    // Half a step, and the roundings of the inverse, of two products and of the scale.
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      EXPECT_NEAR(back[i], in[i], scale / 2 + Gamma(4) * 32) << i;
+    }
+    EXPECT_EQ(q[static_cast<std::size_t>(n / 2)], -127);
+  }
+}
+
+TEST_P(VectorOpsTest, Q8OfRowsWithoutAScale) {
+  for (const int64_t n : {3, 16, 37}) {
+    for (const std::size_t at : {std::size_t{0}, static_cast<std::size_t>(n - 1)}) {
+      std::vector<int8_t> q(static_cast<std::size_t>(n), 5);
+      std::vector<float> in(q.size(), 0.0f), back(q.size());
+      in[at] = 1e-38f;
+      EXPECT_EQ(kernels().to_q8(in.data(), n, q.data()), 0);
+      for (const int8_t value : q) EXPECT_EQ(value, 0);
+      for (const float bad : {INFINITY, -INFINITY, NAN}) {
+        in[at] = bad;
+        const float scale = kernels().to_q8(in.data(), n, q.data());
+        kernels().from_q8(q.data(), scale, n, back.data());
+        for (const float value : back) EXPECT_TRUE(std::isnan(value));
+      }
+    }
+  }
 }
 
 TEST_P(VectorOpsTest, RotateKeepsNormsAndAddsAngles) {

@@ -8,16 +8,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kernels/vector_ops.h"
+#include "kv/page_layout.h"
 #include "tensor/tensor.h"
 
 namespace longheads {
-
-inline constexpr int64_t kPageTokens = 256;
-
-enum class KvType : uint8_t { kF32, kBF16 };
-
-inline int64_t BytesOf(KvType type) { return type == KvType::kF32 ? 4 : 2; }
 
 // What every page of a store has in common.
 struct KvGeometry {
@@ -26,7 +20,7 @@ struct KvGeometry {
   int64_t head_dim = 0;
   KvType type = KvType::kBF16;
 
-  int64_t PageBytes() const { return 2 * kPageTokens * head_dim * BytesOf(type); }
+  int64_t PageBytes() const { return 2 * kPageTokens * RowBytes(type, head_dim); }
   // Bytes that n tokens take, in whole pages over all layers and heads.
   uint64_t BytesFor(int64_t n_tokens) const {
     return static_cast<uint64_t>((n_tokens + kPageTokens - 1) / kPageTokens) *
@@ -34,8 +28,8 @@ struct KvGeometry {
   }
 };
 
-// K [kPageTokens, head_dim] row-major, then V transposed [head_dim, kPageTokens]; of the geometry's type. A
-// page that is full, or shared by two sequences, does not change any more.
+// Laid out as kv/page_layout.h says. A page that is full, or shared by two sequences, does not change any
+// more.
 struct KvPage {
   Buffer<std::byte> data;
 };
@@ -48,7 +42,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
                                         const VectorKernels& conversions = FastestVectorKernels());
 
   const KvGeometry& geometry() const { return geometry_; }
-  const VectorKernels& conversions() const { return conversions_; }
+  const PageLayout& layout() const { return *layout_; }
   // Throws std::bad_alloc.
   std::shared_ptr<KvPage> Acquire();
   // Bytes of pages that were given back and wait to be used again.
@@ -58,11 +52,11 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
  private:
   KvPool(const KvGeometry& geometry, const VectorKernels& conversions)
-      : geometry_(geometry), conversions_(conversions) {}
+      : geometry_(geometry), layout_(MakePageLayout(geometry.type, geometry.head_dim, conversions)) {}
   void Release(KvPage* page);
 
   KvGeometry geometry_;
-  const VectorKernels& conversions_;
+  std::unique_ptr<const PageLayout> layout_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<KvPage>> free_;
   int64_t n_pages_ = 0;

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,20 +33,11 @@ class KvSequence {
   // Tokens [0, n) are complete in every layer.
   void Commit(int64_t n) { size_ = n; }
 
-  // K [kPageTokens, head_dim] and V [head_dim, kPageTokens] of a page as float32. Where the store is float32
-  // they are the page itself; else they are expanded into `scratch`, 2 * kPageTokens * head_dim floats.
-  struct Floats {
-    const float* k;
-    const float* v;
-  };
-  Floats Read(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;
+  // A page's keys and values as PageLayout::Read gives them.
+  PageLayout::Floats Read(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;
 
-  // The page itself where the store is bfloat16.
-  struct Halves {
-    const BFloat16* k;
-    const BFloat16* v;
-  };
-  std::optional<Halves> Bf16Page(int64_t layer, int64_t kv_head, int64_t page) const;
+  // The page as it is stored.
+  const std::byte* Stored(int64_t layer, int64_t kv_head, int64_t page) const;
 
   // K alone, for those who only score; `scratch` is half as large.
   const float* ReadKeys(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;

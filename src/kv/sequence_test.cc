@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace longheads {
@@ -32,6 +33,19 @@ void Append(KvSequence& sequence, int64_t n, int64_t salt = 0) {
   sequence.Commit(from + n);
 }
 
+// Half of the last bit that the type keeps; of a row whose largest number is near 5000 for q8.
+float Tolerance(KvType type, float expected) {
+  switch (type) {
+    case KvType::kF32:
+      return 0;
+    case KvType::kBF16:
+      return std::abs(expected) / 256;
+    case KvType::kQ8:
+      return (std::abs(expected) + 8) / 254 * 1.001f;
+  }
+  return 0;
+}
+
 void Expect(const KvSequence& sequence, int64_t token, int64_t salt = 0) {
   std::vector<float> scratch(2 * kPageTokens * kDim);
   for (int64_t layer = 0; layer < 2; ++layer) {
@@ -39,7 +53,7 @@ void Expect(const KvSequence& sequence, int64_t token, int64_t salt = 0) {
       const auto [k, v] = sequence.Read(layer, head, token / kPageTokens, scratch.data());
       for (int64_t m = 0; m < kDim; ++m) {
         const float expected = KeyOf(layer, head, token, m, salt);
-        const float tolerance = sequence.geometry().type == KvType::kF32 ? 0 : expected / 256;
+        const float tolerance = Tolerance(sequence.geometry().type, expected);
         ASSERT_NEAR(k[token % kPageTokens * kDim + m], expected, tolerance);
         ASSERT_NEAR(v[m * kPageTokens + token % kPageTokens], -expected, tolerance);
       }
@@ -165,12 +179,14 @@ TEST_P(KvSequenceTest, GathersAnyTokensSideBySide) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, KvSequenceTest, testing::Values(KvType::kF32, KvType::kBF16));
+INSTANTIATE_TEST_SUITE_P(Every, KvSequenceTest, testing::Values(KvType::kF32, KvType::kBF16, KvType::kQ8));
 
 TEST(KvGeometry, CountsWholePages) {
   const KvGeometry geometry{.n_layers = 30, .n_kv_heads = 3, .head_dim = 64, .type = KvType::kBF16};
   EXPECT_EQ(geometry.BytesFor(1), 90u * 65536);
   EXPECT_EQ(geometry.BytesFor(257), 180u * 65536);
+  EXPECT_EQ((KvGeometry{.n_layers = 30, .n_kv_heads = 3, .head_dim = 64, .type = KvType::kQ8}.PageBytes()),
+            2 * 256 * (64 + 4));
 }
 
 }  // namespace

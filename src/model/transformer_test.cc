@@ -165,7 +165,7 @@ std::vector<Kind> Kinds() {
   std::vector<Kind> kinds;
   for (const char* const attention : {"full", kLongHeads}) {
     for (const ComputeType compute : {ComputeType::kF32, ComputeType::kBF16, ComputeType::kInt8}) {
-      for (const KvType kv_type : {KvType::kF32, KvType::kBF16})
+      for (const KvType kv_type : {KvType::kF32, KvType::kBF16, KvType::kQ8})
         kinds.push_back({attention, compute, kv_type});
     }
   }
@@ -386,7 +386,7 @@ TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
         "landmark,block=24,top_k=4,token=5"}) {
     for (const auto& [kv_type, compute] :
          {std::pair(KvType::kF32, ComputeType::kF32), std::pair(KvType::kBF16, ComputeType::kF32),
-          std::pair(KvType::kBF16, ComputeType::kInt8)}) {
+          std::pair(KvType::kBF16, ComputeType::kInt8), std::pair(KvType::kQ8, ComputeType::kF32)}) {
       // One thread: with more, which of them first meets which work is chance, and so is whose scratch grows.
       TinyTransformer tiny({.model = ModelFor(compute),
                             .attention = attention,

@@ -325,9 +325,30 @@ HWY_INLINE Vec Widened(const BFloat16* p) {
   return hn::BitCast(kTag, hn::ShiftLeft<16>(hn::PromoteTo(hn::Rebind<uint32_t, Tag>(), half)));
 }
 
+HWY_INLINE Vec Widened(const int8_t* p) {
+  const auto bytes = hn::LoadU(hn::Rebind<int8_t, Tag>(), p);
+  return hn::ConvertTo(kTag, hn::PromoteTo(hn::RebindToSigned<Tag>(), bytes));
+}
+
+// Factors of eight-bit keys and values; other types have none.
+template <typename T>
+HWY_INLINE void ScaleLogits(const KeyRunOf<T>&, int64_t, int64_t, float*) {}
+HWY_INLINE void ScaleLogits(const Q8KeyRun& run, int64_t from, int64_t to, float* row) {
+  for (int64_t j = from; j < to; j += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(kTag, row + j), hn::LoadU(kTag, run.k_scale + j)), kTag, row + j);
+  }
+}
+template <typename T>
+HWY_INLINE Vec ScaledWeight(const KeyRunOf<T>&, int64_t, Vec p) {
+  return p;
+}
+HWY_INLINE Vec ScaledWeight(const Q8KeyRun& run, int64_t j, Vec p) {
+  return hn::Mul(p, hn::LoadU(kTag, run.v_scale + j));
+}
+
 // logits[r][kMaxRun] and values for up to kFew rows: dot products along the contiguous direction of K and V.
-template <int kRows, typename T>
-void AttendGroup(const RotatedRow* rows, const KeyRunOf<T>& run, const RotationTable& table,
+template <int kRows, typename Run>
+void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& table,
                  float* HWY_RESTRICT workspace) {
   const int64_t d = run.head_dim;
   float* const q = workspace;          // [kRows][d]
@@ -360,6 +381,7 @@ void AttendGroup(const RotatedRow* rows, const KeyRunOf<T>& run, const RotationT
   float sum[kRows];
   for (int r = 0; r < kRows; ++r) {
     float* const row = logits + r * kStride;
+    ScaleLogits(run, from, to, row);
     for (int64_t j = from; j < rows[r].key_begin; ++j) row[j] = -kInfinity;
     for (int64_t j = rows[r].key_end; j < to; ++j) row[j] = -kInfinity;
     Vec most = hn::Set(kTag, -kInfinity);
@@ -369,7 +391,7 @@ void AttendGroup(const RotatedRow* rows, const KeyRunOf<T>& run, const RotationT
     Vec total = hn::Zero(kTag);
     for (int64_t j = from; j < to; j += kLanes) {
       const Vec p = Exp2(hn::Sub(hn::LoadU(kTag, row + j), most));
-      hn::StoreU(p, kTag, row + j);
+      hn::StoreU(ScaledWeight(run, j, p), kTag, row + j);
       total = hn::Add(total, p);
     }
     sum[r] = hn::GetLane(hn::SumOfLanes(kTag, total));
@@ -390,8 +412,8 @@ void AttendGroup(const RotatedRow* rows, const KeyRunOf<T>& run, const RotationT
   for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, max[r], sum[r]);
 }
 
-template <typename T>
-void AttendFew(std::span<const RotatedRow> rows, const KeyRunOf<T>& run, const RotationTable& table,
+template <typename Run>
+void AttendFew(std::span<const RotatedRow> rows, const Run& run, const RotationTable& table,
                float* workspace) {
   std::size_t r = 0;
   for (; r + 4 <= rows.size(); r += 4) AttendGroup<4>(rows.data() + r, run, table, workspace);
@@ -441,8 +463,9 @@ void Merge(float* a, const float* b, int64_t d) {
 const AttentionKernels* AttentionTable() {
   static constexpr AttentionKernels kTable = {.row_tile = kTile,
                                               .attend = Attend,
-                                              .attend_few = AttendFew<float>,
-                                              .attend_few_bf16 = AttendFew<BFloat16>,
+                                              .attend_few = AttendFew<KeyRun>,
+                                              .attend_few_bf16 = AttendFew<Bf16KeyRun>,
+                                              .attend_few_q8 = AttendFew<Q8KeyRun>,
                                               .column_mass = ColumnMass,
                                               .scores = Scores,
                                               .rotate = Rotate,

@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/simd_vector_ops.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // After foreach_target, as Highway asks.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -106,6 +107,51 @@ void FromBf16(const BFloat16* in, int64_t n, float* out) {
   ref::kVectorOps.from_bf16(in + i, n - i, out + i);
 }
 
+float ToQ8(const float* in, int64_t n, int8_t* out) {
+  Vec max = hn::Zero(kTag);
+  Vec nothing = hn::Zero(kTag);  // NaN where a number is not finite
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec x = hn::LoadU(kTag, in + i);
+    max = hn::Max(max, hn::Abs(x));
+    nothing = hn::MulAdd(x, hn::Zero(kTag), nothing);
+  }
+  float most = hn::GetLane(hn::MaxOfLanes(kTag, max));
+  const bool finite = hn::AllFalse(kTag, hn::IsNaN(nothing));
+  for (; finite && i < n && std::isfinite(in[i]); ++i) most = std::max(most, std::abs(in[i]));
+  if (i < n || !finite || most < kLeastQ8) return ref::kVectorOps.to_q8(in, n, out);
+  const float inverse = 127 / most;
+  const Vec factor = hn::Set(kTag, inverse);
+  const hn::Rebind<int8_t, Tag> byte_tag;
+  for (i = 0; i + kLanes <= n; i += kLanes) {
+    const auto rounded = hn::NearestInt(hn::Mul(hn::LoadU(kTag, in + i), factor));
+    hn::StoreU(hn::DemoteTo(byte_tag, rounded), byte_tag, out + i);
+  }
+  for (; i < n; ++i) out[i] = static_cast<int8_t>(std::nearbyint(in[i] * inverse));
+  return most / 127;
+}
+
+HWY_INLINE Vec Widened(const int8_t* in) {
+  const hn::RebindToSigned<Tag> integers;
+  const auto bytes = hn::LoadU(hn::Rebind<int8_t, Tag>(), in);
+  return hn::ConvertTo(kTag, hn::PromoteTo(integers, bytes));
+}
+
+void FromQ8(const int8_t* in, float scale, int64_t n, float* out) {
+  const Vec factor = hn::Set(kTag, scale);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::Mul(Widened(in + i), factor), kTag, out + i);
+  ref::kVectorOps.from_q8(in + i, scale, n - i, out + i);
+}
+
+void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(hn::Mul(Widened(in + i), hn::LoadU(kTag, scales + i)), kTag, out + i);
+  }
+  ref::kVectorOps.from_q8_each(in + i, scales + i, n - i, out + i);
+}
+
 }  // namespace
 
 const VectorKernels* VectorTable() {
@@ -115,7 +161,10 @@ const VectorKernels* VectorTable() {
       .silu_mul = SiluMul,
       .rotate = ref::kVectorOps.rotate,  // one key per token and head: not hot
       .to_bf16 = ToBf16,
-      .from_bf16 = FromBf16};
+      .from_bf16 = FromBf16,
+      .to_q8 = ToQ8,
+      .from_q8 = FromQ8,
+      .from_q8_each = FromQ8Each};
   return &kTable;
 }
 

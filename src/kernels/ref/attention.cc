@@ -78,6 +78,19 @@ void AttendBf16(std::span<const RotatedRow> rows, const Bf16KeyRun& run, const R
          table, workspace);
 }
 
+void AttendQ8(std::span<const RotatedRow> rows, const Q8KeyRun& run, const RotationTable& table, float* workspace) {
+  const int64_t d = run.head_dim;
+  std::vector<float> k(run.n_keys * d), v(d * run.n_keys);
+  for (int64_t j = 0; j < run.n_keys; ++j) {
+    for (int64_t m = 0; m < d; ++m) {
+      k[j * d + m] = static_cast<float>(run.k[j * d + m]) * run.k_scale[j];
+      v[m * run.n_keys + j] = static_cast<float>(run.v[m * run.v_stride + j]) * run.v_scale[j];
+    }
+  }
+  Attend(rows, {.k = k.data(), .v = v.data(), .v_stride = run.n_keys, .n_keys = run.n_keys, .head_dim = d}, table,
+         workspace);
+}
+
 void ColumnMass(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float* mass,
                 float*) {
   std::vector<float> q(run.head_dim), logits(run.n_keys);
@@ -110,6 +123,7 @@ const AttentionKernels kAttention = {.row_tile = 1,
                                      .attend = Attend,
                                      .attend_few = Attend,
                                      .attend_few_bf16 = AttendBf16,
+                                     .attend_few_q8 = AttendQ8,
                                      .column_mass = ColumnMass,
                                      .scores = Scores,
                                      .rotate = RotateKey,

@@ -1,8 +1,10 @@
 #include "kernels/ref/vector_ops.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace longheads::ref {
 namespace {
@@ -47,6 +49,30 @@ void FromBf16(const BFloat16* in, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i].bits) << 16);
 }
 
+float ToQ8(const float* in, int64_t n, int8_t* out) {
+  float max = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) {
+    max = std::max(max, std::abs(in[i]));
+    finite &= std::isfinite(in[i]);
+  }
+  if (!finite || max < kLeastQ8) {
+    std::fill_n(out, n, int8_t{finite ? int8_t{0} : int8_t{1}});
+    return finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+  }
+  const float inverse = 127 / max;
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<int8_t>(std::nearbyint(in[i] * inverse));
+  return max / 127;
+}
+
+void FromQ8(const int8_t* in, float scale, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]) * scale;
+}
+
+void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]) * scales[i];
+}
+
 }  // namespace
 
 const VectorKernels kVectorOps = {.rms_norm = RmsNorm,
@@ -54,6 +80,9 @@ const VectorKernels kVectorOps = {.rms_norm = RmsNorm,
                                   .silu_mul = SiluMul,
                                   .rotate = Rotate,
                                   .to_bf16 = ToBf16,
-                                  .from_bf16 = FromBf16};
+                                  .from_bf16 = FromBf16,
+                                  .to_q8 = ToQ8,
+                                  .from_q8 = FromQ8,
+                                  .from_q8_each = FromQ8Each};
 
 }  // namespace longheads::ref
