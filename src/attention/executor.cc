@@ -1,6 +1,7 @@
 #include "attention/executor.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -10,9 +11,10 @@ struct AttentionExecutor::Scratch {
   std::vector<float> states;  // [rows, StateFloats]
   std::vector<float> parts;   // the same, of one as_key segment: its tokens', then its key's
   std::vector<RotatedRow> rows;
-  Buffer<float> page;       // a page expanded to float32, or gathered keys and values
-  Buffer<float> turned;     // keys on another plane than the stored one
-  Buffer<float> workspace;  // the kernels' own
+  std::vector<int64_t> pages;  // that a plan reads
+  Buffer<float> page;          // a page expanded to float32, or gathered keys and values
+  Buffer<float> turned;        // keys on another plane than the stored one
+  Buffer<float> workspace;     // the kernels' own
 };
 
 // What one thread of RunFew does at a time: a part of a segment, or all of one that enters as a key.
@@ -156,15 +158,16 @@ class AttentionExecutor::Run {
     const KvType type = kv.geometry().type;
     if (type == KvType::kF32) return false;  // nothing is to be widened
     const RotationTable& rotations = *SequenceOf(segment).rotations;
-    const std::byte* const page = kv.Stored(block_.layer, block_.kv_head, begin / kPageTokens);
+    const PinnedPage stored = kv.Stored(block_.layer, block_.kv_head, begin / kPageTokens);
+    const std::byte* const page = stored.data();
     const int64_t d = shape_.head_dim;
     const int64_t n_keys = (end - 1) % kPageTokens + 1;
     if (type == KvType::kBF16) {
       const auto* const k = reinterpret_cast<const BFloat16*>(page);
       kernels_.attend_few_bf16(
           scratch_.rows,
-          {.k = k, .v = k + kPageTokens * d, .v_stride = kPageTokens, .n_keys = n_keys, .head_dim = d}, rotations,
-          scratch_.workspace.data());
+          {.k = k, .v = k + kPageTokens * d, .v_stride = kPageTokens, .n_keys = n_keys, .head_dim = d},
+          rotations, scratch_.workspace.data());
     } else {
       const Q8Places places(d);
       const auto* const k = reinterpret_cast<const int8_t*>(page);
@@ -299,8 +302,20 @@ void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, std::span<con
   }
   states_.resize(static_cast<std::size_t>(n_states * state_floats));
 
+  // What is in memory first: the rest comes meanwhile.
+  order_.resize(items_.size());
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  std::ranges::partition(order_, [&](std::size_t index) {
+    const Item& item = items_[index];
+    const AttentionSequence& sequence =
+        blocks[item.block].sequences[static_cast<std::size_t>(item.segment->sequence)];
+    if (!sequence.kv->on_disk() || item.segment->listed) return true;
+    return sequence.kv->IsNear(blocks[item.block].layer, blocks[item.block].kv_head,
+                               item.begin / kPageTokens);
+  });
+
   pool.Run(static_cast<int64_t>(items_.size()), [&](int64_t index, int thread) {
-    const Item& item = items_[static_cast<std::size_t>(index)];
+    const Item& item = items_[order_[static_cast<std::size_t>(index)]];
     const PlanSegment& segment = *item.segment;
     const auto state_of = [&](int64_t k) {
       return states_.data() + item.state + (k - segment.row_begin) * state_floats;
@@ -334,6 +349,29 @@ void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, std::span<con
       FinishRow(scratch.states.data() + row * state_floats,
                 block.tokens[static_cast<std::size_t>(row / group)], block.kv_head * group + row % group, d);
     }
+  }
+}
+
+void AttentionExecutor::ReadAhead(const QueryBlock& block, const Plan& plan, int thread, bool remember) {
+  std::vector<int64_t>& pages = scratch_[static_cast<std::size_t>(thread)]->pages;
+  for (std::size_t s = 0; s < block.sequences.size(); ++s) {
+    const KvSequence& kv = *block.sequences[s].kv;
+    if (!kv.on_disk()) continue;
+    pages.clear();
+    const auto add = [&pages](int64_t page) {
+      if (pages.empty() || pages.back() != page) pages.push_back(page);
+    };
+    for (const PlanSegment& segment : plan.segments) {
+      if (segment.sequence != static_cast<int32_t>(s)) continue;
+      if (segment.as_key != PlanSegment::kNoKey) add(segment.as_key / kPageTokens);
+      for (int64_t key = segment.key_begin; key < segment.key_end;) {
+        const int64_t token = segment.listed ? plan.keys[static_cast<std::size_t>(key)] : key;
+        add(token / kPageTokens);
+        key = segment.listed ? key + 1 : (key / kPageTokens + 1) * kPageTokens;
+      }
+    }
+    kv.WillRead(block.layer, block.kv_head, pages);
+    if (remember) kv.Remember(block.layer, block.kv_head, pages);
   }
 }
 

@@ -41,6 +41,11 @@ class AttentionExecutor {
   void RunFew(std::span<const QueryBlock> blocks, std::span<const Plan> plans, const KeyPlane& plane,
               ThreadPool& pool);
 
+  // Says which pages the block's plan will read, where they may be elsewhere than in memory. With `remember`,
+  // which is one thread's at a time for a layer and head, the store expects the same of the next token
+  // (KvSequence::Expect).
+  void ReadAhead(const QueryBlock& block, const Plan& plan, int thread, bool remember);
+
   // mass[g * stride + key - key_begin] += the probability that the segment's rows of the group's g-th head
   // give each of its keys, a run. Goes with a plan that has run: tokens carry `softmax`. Stops early once
   // `cancel` is raised.
@@ -56,6 +61,7 @@ class AttentionExecutor {
   const AttentionKernels& kernels_;
   std::vector<std::unique_ptr<Scratch>> scratch_;  // one per thread
   std::vector<Item> items_;                        // of RunFew
+  std::vector<std::size_t> order_;                 // in which they run
   std::vector<float> states_;
 };
 

@@ -119,10 +119,13 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
   PolicyWork& work = WorkOf(policy);
   pool_.Run(n_blocks * shape_.n_kv_heads, [&](int64_t task, int thread) {
     if (cancelled()) return;
-    const int64_t begin = (n_blocks - 1 - task / shape_.n_kv_heads) * block;
+    // Where pages leave memory, one head after the other: the fewer of them are wanted at a time.
+    const bool by_head = view.kv->on_disk();
+    const int64_t kv_head = by_head ? task / n_blocks : task % shape_.n_kv_heads;
+    const int64_t begin = (n_blocks - 1 - (by_head ? task % n_blocks : task / shape_.n_kv_heads)) * block;
     const QueryBlock queries{
         .layer = rows.layer,
-        .kv_head = task % shape_.n_kv_heads,
+        .kv_head = kv_head,
         .tokens = std::span(tokens_).subspan(static_cast<std::size_t>(begin),
                                              static_cast<std::size_t>(std::min(block, n - begin))),
         .sequences = std::span(&view, 1),
@@ -132,6 +135,7 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
     policy.BuildPlan(queries, Phase::kPrefill, executor_.kernels(),
                      *work.scratch[static_cast<std::size_t>(thread)], plan);
     if (observer != nullptr) observer->OnPlan(policy, queries, Phase::kPrefill, plan);
+    executor_.ReadAhead(queries, plan, thread, /*remember=*/false);
     executor_.RunBlock(queries, plan, plane, thread, cancel);
   });
   if (cancelled()) return false;
@@ -188,7 +192,11 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
     policy.BuildPlan(block, Phase::kDecode, executor_.kernels(),
                      *work.scratch[static_cast<std::size_t>(thread)], plan);
     if (observer != nullptr) observer->OnPlan(policy, block, Phase::kDecode, plan);
+    executor_.ReadAhead(block, plan, thread, /*remember=*/true);
   });
+  // Texts are read by the same heads in the same places, mostly: what the next layer looked at for the last
+  // token.
+  for (const AttendingSequence& sequence : sequences) sequence.kv->Expect(rows.layer + 1);
   executor_.RunFew(blocks_, std::span(plans_).first(static_cast<std::size_t>(shape_.n_kv_heads)), plane,
                    pool_);
   if (observer != nullptr) observer->OnLayerDone(rows.layer);

@@ -11,11 +11,11 @@ namespace longheads {
 
 class StoredKeys {
  public:
-  // `page` is for those who use it again; it grows where the store is not float32.
+  // `page` is for those who use it again; it grows where pages are not float32 that stays in memory.
   StoredKeys(const KvSequence& kv, int64_t layer, int64_t kv_head, std::vector<float>& page)
       : kv_(kv), layer_(layer), kv_head_(kv_head), page_(page) {
     const KvGeometry& geometry = kv.geometry();
-    if (geometry.type != KvType::kF32) {
+    if (geometry.type != KvType::kF32 || kv.on_disk()) {
       page_.resize(static_cast<std::size_t>(2 * kPageTokens * geometry.head_dim));
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 
 namespace longheads {
 
@@ -35,6 +36,31 @@ Result<int64_t> ParseCount(std::string_view text) {
         fmt::format("'{}' is not a count: write a whole number, or one with k (1024) or m", text));
   }
   return value * unit;
+}
+
+Result<uint64_t> ParseBytes(std::string_view text) {
+  constexpr uint64_t kMost = uint64_t{1} << 60;
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  std::string_view tail(rest, static_cast<std::size_t>(end - rest));
+  if (tail.starts_with(' ')) tail.remove_prefix(1);
+  int power = 0;
+  if (!tail.empty()) {
+    const std::size_t at = std::string_view("kmgt").find(static_cast<char>(tail.front() | 0x20));
+    if (at != std::string_view::npos) {
+      power = static_cast<int>(at) + 1;
+      tail.remove_prefix(1);
+      if (tail.starts_with('i')) tail.remove_prefix(1);
+    }
+    if (tail.starts_with('B')) tail.remove_prefix(1);
+  }
+  const double bytes = std::ldexp(value, 10 * power);
+  if (error != std::errc() || !tail.empty() || !(bytes >= 0) || bytes > static_cast<double>(kMost)) {
+    return InvalidInput(
+        fmt::format("'{}' is not a size: write bytes, or a number with k, m, g or t, as in 512m", text));
+  }
+  return static_cast<uint64_t>(bytes);
 }
 
 }  // namespace longheads

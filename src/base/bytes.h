@@ -28,4 +28,7 @@ std::string FormatBytes(uint64_t bytes);
 // "4096", "4k" (4096), "1m" (1048576): a count of tokens; at most 2^40.
 Result<int64_t> ParseCount(std::string_view text);
 
+// "64m" or "64 MiB" or "67108864": a number of bytes, with k, m, g or t for powers of 1024; at most 2^60.
+Result<uint64_t> ParseBytes(std::string_view text);
+
 }  // namespace longheads

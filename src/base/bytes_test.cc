@@ -26,5 +26,19 @@ TEST(ParseCount, ReadsUnitsAndRefusesTheRest) {
   }
 }
 
+TEST(ParseBytes, ReadsSizesAsPeopleWriteThem) {
+  EXPECT_EQ(*ParseBytes("0"), 0u);
+  EXPECT_EQ(*ParseBytes("4096"), 4096u);
+  EXPECT_EQ(*ParseBytes("64m"), uint64_t{64} << 20);
+  EXPECT_EQ(*ParseBytes("64 MiB"), uint64_t{64} << 20);
+  EXPECT_EQ(*ParseBytes("1.5G"), uint64_t{3} << 29);
+  EXPECT_EQ(*ParseBytes("2TB"), uint64_t{2} << 40);
+  EXPECT_EQ(*ParseBytes(FormatBytes(uint64_t{3} << 30)), uint64_t{3} << 30);
+  for (const char* bad :
+       {"", "m", "-1", "4mm", "4x", "nan", "inf", "1e300", "99999999999999999999t", " 4", "4m "}) {
+    EXPECT_FALSE(ParseBytes(bad)) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace longheads

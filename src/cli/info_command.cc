@@ -89,6 +89,10 @@ Result<int> ShowInfo(const InfoOptions& options) {
            "for {} tokens: {} = weights {} + keys and values {} + method's state {} + working memory {}",
            n_tokens, FormatBytes(plan.total()), FormatBytes(plan.weights), FormatBytes(plan.kv),
            FormatBytes(plan.state), FormatBytes(plan.working)));
+  if (plan.disk > 0) {
+    Line("disk",
+         fmt::format("{} of keys and values, under {}", FormatBytes(plan.disk), options.model.kv_disk));
+  }
   const auto work = [](const ComputeCost& cost, std::string_view of) {
     return fmt::format("{:.3f} GFLOP{} = weights {:.3f} + attention {:.3f} + choosing keys {:.3f}",
                        cost.total() / 1e9, of, cost.weights / 1e9, cost.attention / 1e9, cost.choosing / 1e9);

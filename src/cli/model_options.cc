@@ -10,6 +10,12 @@
 namespace longheads {
 namespace {
 
+Result<uint64_t> SizeOption(const char* name, const std::string& text) {
+  const Result<uint64_t> bytes = ParseBytes(text);
+  if (!bytes) return InvalidInput(fmt::format("{}: {}", name, bytes.error().message));
+  return *bytes;
+}
+
 // The names and meanings are llama.cpp's.
 void AddRopeOptions(CLI::App& app, RopeOverrides& rope) {
   const std::string group = "RoPE (the model's own frequencies; --attn has schedules that start from them)";
@@ -72,10 +78,10 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->type_name("auto|f32|bf16|int8")
       ->capture_default_str()
       ->group(group);
-  app.add_option(
-         "--kv-type", options.kv_type,
-         "numbers in the key/value cache: f32, bf16, q8 (eight bits and a scale for each token and head), or auto "
-         "(f32 for --compute f32, else bf16)")
+  app.add_option("--kv-type", options.kv_type,
+                 "numbers in the key/value cache: f32, bf16, q8 (eight bits and a scale for each token and "
+                 "head), or auto "
+                 "(f32 for --compute f32, else bf16)")
       ->type_name("auto|f32|bf16|q8")
       ->capture_default_str()
       ->group(group);
@@ -87,6 +93,20 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->group(group);
   app.add_option("-t,--threads", options.threads, "threads; 0: the physical cores this process may use")
       ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--kv-ram", options.kv_ram,
+                 "keys and values that are in memory at a time (512m, 2g); the rest is on disk. 0: all")
+      ->type_name("SIZE")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--kv-disk", options.kv_disk,
+                 "folder for the rest, with --kv-ram; what is there goes with the program")
+      ->type_name("DIR")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--kv-disk-max", options.kv_disk_max, "the most to take of it; 0: what is free")
+      ->type_name("SIZE")
       ->capture_default_str()
       ->group(group);
   AddRopeOptions(app, options.rope);
@@ -113,11 +133,16 @@ Result<std::string> FindModel(const std::string& model) {
 
 Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options) {
   LH_ASSIGN(const std::string path, FindModel(options.model));
+  LH_ASSIGN(const uint64_t kv_ram, SizeOption("--kv-ram", options.kv_ram));
+  LH_ASSIGN(const uint64_t kv_disk_max, SizeOption("--kv-disk-max", options.kv_disk_max));
   return Engine::Load({.model_path = path,
                        .attention = options.attention,
                        .compute = options.compute,
                        .kv_type = options.kv_type,
                        .backend = options.backend,
+                       .kv_ram = kv_ram,
+                       .kv_disk = options.kv_disk,
+                       .kv_disk_max = kv_disk_max,
                        .threads = options.threads,
                        .rope = options.rope});
 }

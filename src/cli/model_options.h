@@ -16,6 +16,9 @@ struct ModelOptions {
   std::string kv_type = "auto";
   std::string backend = "auto";
   int threads = 0;
+  std::string kv_ram = "0";
+  std::string kv_disk = "/var/tmp";
+  std::string kv_disk_max = "0";
   RopeOverrides rope;
 };
 

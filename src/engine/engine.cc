@@ -129,6 +129,16 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   engine->transformer_ =
       std::make_unique<Transformer>(config, std::move(weights), std::move(attention), engine->kernels_,
                                     engine->compute_, engine->kv_type_, *engine->pool_);
+  if (options.kv_ram > 0) {
+    const KvGeometry& geometry = engine->transformer_->kv_pool()->geometry();
+    LH_ASSIGN(std::shared_ptr<PageFile> pages,
+              TemporaryPageFile::Create(options.kv_disk, static_cast<uint64_t>(geometry.PageStride()),
+                                        options.kv_disk_max));
+    LH_TRY(engine->transformer_->kv_pool()->UseDisk({.ram_bytes = options.kv_ram, .file = std::move(pages)}));
+    engine->kv_ram_ = options.kv_ram;
+    engine->kv_disk_ = options.kv_disk;
+    engine->kv_disk_max_ = options.kv_disk_max;
+  }
   return engine;
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(OutOfMemory());
@@ -143,8 +153,7 @@ std::string Engine::DescribeKernels() const {
                                    ? fmt::format("products {} in int8", kernels_.int8.name)
                                    : fmt::format("GEMM {} in {}, weights {}", kernels_.gemm.name,
                                                  NameOf(compute_), kernels_.quantised.name);
-  return fmt::format("attention {}, {}, KV {}", kernels_.attention.name, products,
-                     NameOf(kv_type_));
+  return fmt::format("attention {}, {}, KV {}", kernels_.attention.name, products, NameOf(kv_type_));
 }
 
 std::string Engine::ExplainAttention() const {
@@ -161,7 +170,12 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   const int64_t n = insertion_.ModelSize(n_tokens);
   MemoryPlan plan;
   plan.weights = weight_bytes_ + transformer_->PreparedBytes();
-  plan.kv = transformer_->kv_pool()->geometry().BytesFor(n);
+  const KvGeometry& geometry = transformer_->kv_pool()->geometry();
+  plan.kv = geometry.BytesFor(n);
+  if (kv_ram_ > 0 && plan.kv > kv_ram_) {
+    plan.disk = static_cast<uint64_t>(geometry.PagesFor(n)) * static_cast<uint64_t>(geometry.PageStride());
+    plan.kv = kv_ram_;
+  }
   for (const LayerAttention& layer : transformer_->attention()) plan.state += layer.policy->StateBytes(n);
   plan.working = transformer_->WorkingBytes(n);
   return plan;
@@ -288,6 +302,8 @@ Status Engine::Guard(Session& session, const std::function<Status()>& work) {
     status = work();
   } catch (const std::bad_alloc&) {
     status = tl::unexpected<Error>(OutOfMemory());
+  } catch (const PageError& error) {
+    status = tl::unexpected<Error>(error.error());
   } catch (const std::exception& error) {  // a library's own, as oneDNN's
     status = MakeError(ErrorKind::kUnsupported, fmt::format("reading failed: {}", error.what()));
   }
@@ -306,11 +322,30 @@ Status Engine::CheckMemory(const Session& session, int64_t n_new) const {
   const uint64_t more = then.kv - now.kv + then.state - now.state + then.working;
   // Pages that other sessions gave back are there to be used again.
   const uint64_t available = AvailableMemory() + transformer_->kv_pool()->FreeBytes();
+  if (then.disk > 0) LH_TRY(CheckDisk(then.disk - now.disk, then.disk));
   if (more <= available) return {};
-  return MakeError(ErrorKind::kOutOfMemory,
-                   fmt::format("{} more tokens take {} of memory, but only {} are free: use a shorter text{}",
-                               n_new, FormatBytes(more), FormatBytes(available),
-                               kv_type_ == KvType::kQ8 ? "" : " or --kv-type q8"));
+  return MakeError(
+      ErrorKind::kOutOfMemory,
+      fmt::format("{} more tokens take {} of memory, but only {} are free: use a shorter text{}{}", n_new,
+                  FormatBytes(more), FormatBytes(available),
+                  kv_ram_ > 0 ? ", or a smaller --kv-ram" : ", or --kv-ram, which keeps the rest on disk",
+                  kv_type_ == KvType::kQ8 ? "" : ", or --kv-type q8"));
+}
+
+Status Engine::CheckDisk(uint64_t more, uint64_t total) const {
+  if (kv_disk_max_ > 0 && total > kv_disk_max_) {
+    return MakeError(ErrorKind::kIo,
+                     fmt::format("the text's keys and values take {} of disk, but --kv-disk-max is {}",
+                                 FormatBytes(total), FormatBytes(kv_disk_max_)));
+  }
+  LH_ASSIGN(const uint64_t free, FreeSpace(kv_disk_));
+  if (more <= free) return {};
+  return MakeError(
+      ErrorKind::kIo,
+      fmt::format("the text's keys and values take {} more of disk, but {} has {} free: name another "
+                  "folder with --kv-disk, or use a shorter text{}",
+                  FormatBytes(more), kv_disk_, FormatBytes(free),
+                  kv_type_ == KvType::kQ8 ? "" : " or --kv-type q8"));
 }
 
 Result<std::vector<float>> Engine::Prefill(Session& session, std::span<const TokenId> tokens, Outputs outputs,
@@ -362,6 +397,8 @@ Status Engine::Decode(std::span<Session* const> sessions, std::span<const TokenI
     if (status) status = DecodeInserted(sessions, hidden);
   } catch (const std::bad_alloc&) {
     status = tl::unexpected<Error>(OutOfMemory());
+  } catch (const PageError& error) {
+    status = tl::unexpected<Error>(error.error());
   } catch (const std::exception& error) {
     status = MakeError(ErrorKind::kUnsupported, fmt::format("decoding failed: {}", error.what()));
   }

@@ -33,8 +33,13 @@ struct EngineOptions {
   std::string compute = "auto";    // auto, f32, bf16, int8
   std::string kv_type = "auto";    // auto (as compute), f32, bf16, q8
   std::string backend = "auto";    // kBackends
-  int threads = 0;                 // 1 .. 1024; 0: the physical cores that this process may use
-  RopeOverrides rope = {};         // --rope-..., --yarn-...: said in the model file's place
+  // Keys and values: bytes of them that are in memory at a time (0: all), the folder for the rest, and how
+  // much of it may be used (0: as the disk allows).
+  uint64_t kv_ram = 0;
+  std::string kv_disk = "/var/tmp";
+  uint64_t kv_disk_max = 0;
+  int threads = 0;          // 1 .. 1024; 0: the physical cores that this process may use
+  RopeOverrides rope = {};  // --rope-..., --yarn-...: said in the model file's place
   // For measurements: gives the layers' attention instead of `attention`.
   std::function<Result<std::vector<LayerAttention>>(const AttentionModel&)> make_attention = {};
 };
@@ -58,9 +63,10 @@ class Session {
 // Bytes.
 struct MemoryPlan {
   uint64_t weights = 0;  // mapped from the file, and laid out anew
-  uint64_t kv = 0;       // keys and values of the text
+  uint64_t kv = 0;       // keys and values of the text, as many as may be in memory
   uint64_t state = 0;    // representations and the like
   uint64_t working = 0;  // activations, one layer's weights de-quantised
+  uint64_t disk = 0;     // keys and values that do not fit: all of them pass through the disk then
   uint64_t total() const { return weights + kv + state + working; }
 };
 
@@ -105,6 +111,8 @@ class Engine {
 
   ComputeType compute() const { return compute_; }
   KvType kv_type() const { return kv_type_; }
+  // Between memory and disk, since the engine was loaded.
+  KvTraffic kv_traffic() const { return transformer_->kv_pool()->traffic(); }
   int threads() const { return pool_->n_threads(); }
   // "avx2 (attention), avx2 (GEMM), ..." in short.
   std::string DescribeKernels() const;
@@ -175,6 +183,7 @@ class Engine {
   // Runs `work` on one session and puts the session back as it was if it fails or throws.
   Status Guard(Session& session, const std::function<Status()>& work);
   Status CheckMemory(const Session& session, int64_t n_new) const;
+  Status CheckDisk(uint64_t more, uint64_t total) const;
   // After a decode step: lets sessions read the inserted tokens that are due, and takes over their rows.
   Status DecodeInserted(std::span<Session* const> sessions, std::vector<float>& hidden);
 
@@ -195,6 +204,9 @@ class Engine {
   ComputeType compute_ = ComputeType::kF32;
   KvType kv_type_ = KvType::kF32;
   uint64_t weight_bytes_ = 0;
+  uint64_t kv_ram_ = 0;  // 0: pages stay in memory
+  std::string kv_disk_;
+  uint64_t kv_disk_max_ = 0;
   std::unique_ptr<Transformer> transformer_;
   Insertion insertion_;
   std::vector<BatchItem> batch_;        // of the decode step that runs

@@ -225,17 +225,20 @@ TEST_P(AttentionTest, AnEightBitPageGivesWhatItsFloatsDo) {
           }
         }
         std::vector<float> expected, states;
-        kernels().attend_few(c.Rows(expected, n_keys / 3, n_keys, /*causal=*/true), c.run(), c.table, workspace());
-        kernels().attend_few_q8(c.Rows(states, n_keys / 3, n_keys, /*causal=*/true),
-                                {{.k = k.data(), .v = v.data(), .v_stride = kMaxRun, .n_keys = n_keys, .head_dim = d},
-                                 k_scale.data(),
-                                 v_scale.data()},
-                                c.table, workspace());
+        kernels().attend_few(c.Rows(expected, n_keys / 3, n_keys, /*causal=*/true), c.run(), c.table,
+                             workspace());
+        kernels().attend_few_q8(
+            c.Rows(states, n_keys / 3, n_keys, /*causal=*/true),
+            {{.k = k.data(), .v = v.data(), .v_stride = kMaxRun, .n_keys = n_keys, .head_dim = d},
+             k_scale.data(),
+             v_scale.data()},
+            c.table, workspace());
         for (int64_t r = 0; r < n_rows; ++r) {
           std::vector<float> few(d), floats(d);
           FinishState(states.data() + r * StateFloats(d), d, few.data());
           FinishState(expected.data() + r * StateFloats(d), d, floats.data());
-          // The same sums of the same products, each rounded twice more; what a logit is off by, its power is.
+          // The same sums of the same products, each rounded twice more; what a logit is off by, its power
+          // is.
           for (int64_t m = 0; m < d; ++m) {
             ASSERT_NEAR(few[m], floats[m], 6 * Deviation(2 * (d + n_keys + 8), 1))
                 << "d " << d << ", rows " << n_rows << ", keys " << n_keys;

@@ -2,14 +2,15 @@
 // wants; nothing here knows rotations or methods.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <vector>
+#include <new>
+#include <optional>
 
 #include "base/result.h"
+#include "kv/page_file.h"
 #include "kv/page_layout.h"
-#include "tensor/tensor.h"
 
 namespace longheads {
 
@@ -21,45 +22,58 @@ struct KvGeometry {
   KvType type = KvType::kBF16;
 
   int64_t PageBytes() const { return 2 * kPageTokens * RowBytes(type, head_dim); }
+  // What a page takes on disk, and in memory where it may go there.
+  int64_t PageStride() const {
+    constexpr int64_t kUnit = static_cast<int64_t>(kDirectAlignment);
+    return (PageBytes() + kUnit - 1) / kUnit * kUnit;
+  }
+  int64_t PagesFor(int64_t n_tokens) const {
+    return (n_tokens + kPageTokens - 1) / kPageTokens * n_layers * n_kv_heads;
+  }
   // Bytes that n tokens take, in whole pages over all layers and heads.
   uint64_t BytesFor(int64_t n_tokens) const {
-    return static_cast<uint64_t>((n_tokens + kPageTokens - 1) / kPageTokens) *
-           static_cast<uint64_t>(n_layers * n_kv_heads) * static_cast<uint64_t>(PageBytes());
+    return static_cast<uint64_t>(PagesFor(n_tokens)) * static_cast<uint64_t>(PageBytes());
   }
 };
 
-// Laid out as kv/page_layout.h says. A page that is full, or shared by two sequences, does not change any
-// more.
-struct KvPage {
-  Buffer<std::byte> data;
-};
-
-// Hands out zeroed pages and takes them back when their last owner lets go. Thread-safe.
-class KvPool : public std::enable_shared_from_this<KvPool> {
+// Memory of one page, aligned for direct I/O.
+class PageFrame {
  public:
-  // `conversions` turn float32 to the pages' type and back.
-  static std::shared_ptr<KvPool> Create(const KvGeometry& geometry,
-                                        const VectorKernels& conversions = FastestVectorKernels());
+  PageFrame() {}  // none
+  // Throws std::bad_alloc. Not zeroed.
+  explicit PageFrame(int64_t bytes)
+      : data_(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kAlign))) {}
 
-  const KvGeometry& geometry() const { return geometry_; }
-  const PageLayout& layout() const { return *layout_; }
-  // Throws std::bad_alloc.
-  std::shared_ptr<KvPage> Acquire();
-  // Bytes of pages that were given back and wait to be used again.
-  uint64_t FreeBytes() const;
-  // Pages alive now.
-  int64_t n_pages() const;
+  std::byte* data() const { return data_.get(); }
+  explicit operator bool() const { return data_ != nullptr; }
 
  private:
-  KvPool(const KvGeometry& geometry, const VectorKernels& conversions)
-      : geometry_(geometry), layout_(MakePageLayout(geometry.type, geometry.head_dim, conversions)) {}
-  void Release(KvPage* page);
+  static constexpr std::align_val_t kAlign{kDirectAlignment};
+  struct Free {
+    void operator()(std::byte* p) const { ::operator delete(static_cast<void*>(p), kAlign); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+};
 
-  KvGeometry geometry_;
-  std::unique_ptr<const PageLayout> layout_;
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<KvPage>> free_;
-  int64_t n_pages_ = 0;
+// Laid out as kv/page_layout.h says. A page that is full, or shared by two sequences, does not change any
+// more. All but what a PinnedPage shows is the pool's.
+class KvPage {
+ private:
+  friend class KvPool;
+  enum class Io : uint8_t { kNone, kReading, kWriting };
+
+  PageFrame frame_;  // none: the page is on disk alone, or nothing was written to it yet
+  int pins_ = 0;
+  bool dirty_ = false;       // not on disk as it is in memory
+  bool read_ahead_ = false;  // came before anybody asked, and nobody has yet
+  Io io_ = Io::kNone;
+  std::shared_ptr<PageFile> file_;  // null: nowhere on disk
+  uint64_t offset_ = 0;
+  uint64_t checksum_ = 0;
+  std::optional<Error> failed_;  // why it did not come; for the next who asks
+  // Neighbours among the pages in memory, the one used longest ago first.
+  KvPage* older_ = nullptr;
+  KvPage* newer_ = nullptr;
 };
 
 }  // namespace longheads

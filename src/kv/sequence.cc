@@ -9,6 +9,7 @@ namespace longheads {
 
 KvSequence::KvSequence(std::shared_ptr<KvPool> pool) : pool_(std::move(pool)) {
   tables_.resize(static_cast<std::size_t>(geometry().n_layers * geometry().n_kv_heads));
+  if (on_disk()) remembered_.resize(tables_.size());
 }
 
 void KvSequence::Reserve(int64_t n) {
@@ -19,7 +20,9 @@ void KvSequence::Reserve(int64_t n) {
       std::shared_ptr<KvPage>& page = table[static_cast<std::size_t>(open)];
       if (page.use_count() > 1) {  // shared with a fork: from here on each has its own
         std::shared_ptr<KvPage> own = pool_->Acquire();
-        std::memcpy(own->data.data(), page->data.data(), static_cast<std::size_t>(page->data.size()));
+        const PinnedPage from = pool_->Read(*page);
+        const PinnedPage to = pool_->Write(*own);
+        std::memcpy(to.data(), from.data(), static_cast<std::size_t>(geometry().PageBytes()));
         page = std::move(own);
       }
     }
@@ -32,8 +35,8 @@ void KvSequence::Write(int64_t layer, int64_t kv_head, int64_t token, int64_t n,
   while (n > 0) {
     const int64_t at = token % kPageTokens;
     const int64_t here = std::min(n, kPageTokens - at);
-    pool_->layout().Write(page(layer, kv_head, token / kPageTokens)->data.data(), at, here, k, k_stride, v,
-                          v_stride);
+    const PinnedPage written = pool_->Write(*page(layer, kv_head, token / kPageTokens));
+    pool_->layout().Write(written.data(), at, here, k, k_stride, v, v_stride);
     token += here;
     n -= here;
     k += here * k_stride;
@@ -41,16 +44,26 @@ void KvSequence::Write(int64_t layer, int64_t kv_head, int64_t token, int64_t n,
   }
 }
 
-const std::byte* KvSequence::Stored(int64_t layer, int64_t kv_head, int64_t index) const {
-  return page(layer, kv_head, index)->data.data();
+PinnedPage KvSequence::Stored(int64_t layer, int64_t kv_head, int64_t index) const {
+  return pool_->Read(*page(layer, kv_head, index));
 }
 
 PageLayout::Floats KvSequence::Read(int64_t layer, int64_t kv_head, int64_t index, float* scratch) const {
-  return pool_->layout().Read(Stored(layer, kv_head, index), scratch);
+  const PinnedPage stored = Stored(layer, kv_head, index);
+  const PageLayout::Floats floats = pool_->layout().Read(stored.data(), scratch);
+  if (floats.k == scratch || !on_disk()) return floats;
+  const int64_t half = kPageTokens * geometry().head_dim;
+  std::copy_n(floats.k, half, scratch);
+  std::copy_n(floats.v, half, scratch + half);
+  return {scratch, scratch + half};
 }
 
 const float* KvSequence::ReadKeys(int64_t layer, int64_t kv_head, int64_t index, float* scratch) const {
-  return pool_->layout().ReadKeys(Stored(layer, kv_head, index), scratch);
+  const PinnedPage stored = Stored(layer, kv_head, index);
+  const float* const k = pool_->layout().ReadKeys(stored.data(), scratch);
+  if (k == scratch || !on_disk()) return k;
+  std::copy_n(k, kPageTokens * geometry().head_dim, scratch);
+  return scratch;
 }
 
 void KvSequence::CopyKeys(int64_t layer, int64_t kv_head, int64_t token, int64_t n, float* k,
@@ -58,7 +71,7 @@ void KvSequence::CopyKeys(int64_t layer, int64_t kv_head, int64_t token, int64_t
   while (n > 0) {
     const int64_t at = token % kPageTokens;
     const int64_t here = std::min(n, kPageTokens - at);
-    pool_->layout().CopyKeys(Stored(layer, kv_head, token / kPageTokens), at, here, k, k_stride);
+    pool_->layout().CopyKeys(Stored(layer, kv_head, token / kPageTokens).data(), at, here, k, k_stride);
     token += here;
     n -= here;
     k += here * k_stride;
@@ -76,9 +89,42 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
     n = 1;
     while (i + n < n_tokens && at + n < kPageTokens && tokens[static_cast<std::size_t>(i + n)] == token + n)
       ++n;
-    pool_->layout().Gather(Stored(layer, kv_head, token / kPageTokens), at, n, k + i * geometry().head_dim,
-                           v + i);
+    pool_->layout().Gather(Stored(layer, kv_head, token / kPageTokens).data(), at, n,
+                           k + i * geometry().head_dim, v + i);
   }
+}
+
+void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const {
+  if (!on_disk()) return;
+  std::vector<KvPage*> wanted;
+  wanted.reserve(pages.size());
+  for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
+  pool_->ReadAhead(wanted);
+}
+
+void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const {
+  remembered_[static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head)].assign(pages.begin(),
+                                                                                        pages.end());
+}
+
+void KvSequence::Expect(int64_t layer) const {
+  if (!on_disk() || layer >= geometry().n_layers) return;
+  const int64_t n_pages = (size_ + kPageTokens - 1) / kPageTokens;
+  for (int64_t head = 0; head < geometry().n_kv_heads; ++head) {
+    std::vector<int64_t>& pages = remembered_[static_cast<std::size_t>(layer * geometry().n_kv_heads + head)];
+    std::erase_if(pages, [n_pages](int64_t page) { return page >= n_pages; });  // the text may have been cut
+    WillRead(layer, head, pages);
+  }
+}
+
+std::vector<KvPage*> KvSequence::Pages() const {
+  std::vector<KvPage*> pages;
+  const auto n_pages = static_cast<std::size_t>((size_ + kPageTokens - 1) / kPageTokens);
+  pages.reserve(tables_.size() * n_pages);
+  for (const auto& table : tables_) {
+    for (std::size_t i = 0; i < n_pages; ++i) pages.push_back(table[i].get());
+  }
+  return pages;
 }
 
 KvSequence KvSequence::Fork() const {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "kv/page.h"
+#include "kv/pool.h"
 
 namespace longheads {
 
@@ -33,11 +33,12 @@ class KvSequence {
   // Tokens [0, n) are complete in every layer.
   void Commit(int64_t n) { size_ = n; }
 
-  // A page's keys and values as PageLayout::Read gives them.
+  // A page's keys and values in float32, as PageLayout::Read gives them; in the scratch also where a page of
+  // floats might leave memory.
   PageLayout::Floats Read(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;
 
   // The page as it is stored.
-  const std::byte* Stored(int64_t layer, int64_t kv_head, int64_t page) const;
+  PinnedPage Stored(int64_t layer, int64_t kv_head, int64_t page) const;
 
   // K alone, for those who only score; `scratch` is half as large.
   const float* ReadKeys(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;
@@ -49,6 +50,22 @@ class KvSequence {
   // columns are written. At most kPageTokens of them; neighbours in the text are copied together.
   void Gather(int64_t layer, int64_t kv_head, std::span<const int32_t> tokens, float* k, float* v) const;
 
+  // Whether pages may be elsewhere than in memory: then it pays to say which will be read, and to begin with
+  // those that are near.
+  bool on_disk() const { return pool_->on_disk(); }
+  // Pages of a layer and head that will be read soon, in this order.
+  void WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const;
+  // What the newest token read of a layer and head; Expect sends for what is so remembered of all heads of a
+  // layer, where there is such a layer. One thread at a time for a layer.
+  void Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const;
+  void Expect(int64_t layer) const;
+  bool IsNear(int64_t layer, int64_t kv_head, int64_t page) const {
+    return pool_->IsNear(*this->page(layer, kv_head, page));
+  }
+
+  // All of its pages that hold tokens, layer by layer, head by head.
+  std::vector<KvPage*> Pages() const;
+
   // A sequence that shares all pages; either may go on without the other seeing it.
   KvSequence Fork() const;
 
@@ -56,6 +73,7 @@ class KvSequence {
   void Truncate(int64_t n);
 
  private:
+  const std::shared_ptr<KvPool>& pool() const { return pool_; }
   std::shared_ptr<KvPage>& page(int64_t layer, int64_t kv_head, int64_t index) {
     return tables_[static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head)]
                   [static_cast<std::size_t>(index)];
@@ -67,6 +85,7 @@ class KvSequence {
   std::shared_ptr<KvPool> pool_;
   std::vector<std::vector<std::shared_ptr<KvPage>>> tables_;  // [n_layers * n_kv_heads][n_pages]
   int64_t size_ = 0;
+  mutable std::vector<std::vector<int64_t>> remembered_;  // [n_layers * n_kv_heads], where pages leave memory
 };
 
 }  // namespace longheads

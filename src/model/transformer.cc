@@ -154,13 +154,24 @@ void Transformer::EnsureRotations(int64_t n_tokens) {
   following_.emplace_back(n_tokens, std::move(table));
 }
 
-int64_t Transformer::TokenBlock() const {
+int64_t Transformer::TokenBlock(int64_t n) const {
+  // Every block reads the pages of what came before it once more, where they do not stay in memory: with blocks of a
+  // 32nd of the text that is 32 times a token's keys and values for each token, some 100 to 200 MB/s beside the
+  // products of a small model on two cores, and the less the larger the model is. But activations may not crowd out
+  // the pages.
+  constexpr int64_t kShareOfText = 32;
+  constexpr int64_t kShareOfMemory = 4;
+  int64_t at_least = kTokenBlock;
+  if (kv_pool_->on_disk()) {
+    const int64_t fit = kv_pool_->ram_bytes() / kShareOfMemory / static_cast<int64_t>(ActivationBytes());
+    at_least = std::max(at_least, std::min(n / kShareOfText, fit) / kTokenBlock * kTokenBlock);
+  }
   // Whole steps of the policies, which count from where a prompt's tokens begin. Layers that take steps take
   // equal ones.
-  int64_t block = kTokenBlock;
+  int64_t block = at_least;
   for (const LayerAttention& layer : attention_) {
     const int64_t step = layer.policy->StepTokens();
-    if (step != Policy::kNoLimit) block = std::max<int64_t>(1, kTokenBlock / step) * step;
+    if (step != Policy::kNoLimit) block = std::max<int64_t>(1, at_least / step) * step;
   }
   return block;
 }
@@ -216,12 +227,11 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
 
   int64_t total = 0;
   for (const BatchItem& item : items) total += static_cast<int64_t>(item.tokens.size());
-  const int64_t token_block = TokenBlock();
   int64_t done = 0;
   for (const BatchItem& item : items) {
     const int64_t n = static_cast<int64_t>(item.tokens.size());
-    for (int64_t begin = 0; begin < n; begin += token_block) {
-      const int64_t n_here = std::min(token_block, n - begin);
+    for (int64_t begin = 0, n_here = 0; begin < n; begin += n_here) {
+      n_here = std::min(TokenBlock(item.sequence->size()), n - begin);
       LH_TRY(PrefillBlock(*item.sequence, item.tokens, begin, begin + n_here, control,
                           static_cast<double>(done) / static_cast<double>(total),
                           static_cast<double>(n_here) / static_cast<double>(total)));
@@ -360,12 +370,17 @@ void Transformer::Logits(std::span<const float> hidden, std::span<float> logits)
   linear_.Decode(std::span(&product, 1), n_rows, kLogitOutputs);
 }
 
+uint64_t Transformer::ActivationBytes() const {
+  const int64_t heads = config_.n_heads + config_.n_kv_heads;
+  return sizeof(float) *
+         static_cast<uint64_t>(2 * (config_.embed_dim + heads * config_.head_dim + config_.ffn_dim));
+}
+
 uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
-  const int64_t n = RoundUp(std::min(n_tokens, TokenBlock()), LinearProducts::kRowUnit);
+  const int64_t n = RoundUp(std::min(n_tokens, TokenBlock(n_tokens)), LinearProducts::kRowUnit);
   const int64_t q_dim = config_.n_heads * config_.head_dim;
   const int64_t kv_dim = config_.n_kv_heads * config_.head_dim;
-  const int64_t rows = 2 * config_.embed_dim + 2 * q_dim + 2 * kv_dim + 2 * config_.ffn_dim;
-  const uint64_t activations = sizeof(float) * static_cast<uint64_t>(n * rows);
+  const uint64_t activations = static_cast<uint64_t>(n) * ActivationBytes();
   const bool all_int8 = compute_ == ComputeType::kInt8 && std::ranges::all_of(weights_.layers, HasInt8);
   if (all_int8) {
     const int64_t widest = std::max({config_.embed_dim, q_dim, config_.ffn_dim});

@@ -97,7 +97,9 @@ class Transformer {
   Status DecodeStep(std::span<const BatchItem> items);
   void Embed(int32_t token, float* out) const;
   void EnsureRotations(int64_t n_tokens);
-  int64_t TokenBlock() const;
+  uint64_t ActivationBytes() const;  // of a token
+  // Of a sequence that holds n tokens.
+  int64_t TokenBlock(int64_t n) const;
   // In a call after which the sequence has n_end tokens.
   AttendingSequence Attending(SequenceState& sequence, int64_t layer, int64_t n_end) const;
 

@@ -40,7 +40,7 @@ struct Kind {
 
 void PrintTo(const Kind& kind, std::ostream* out) {
   *out << kind.backend << ", " << kind.attention << ", compute " << NameOf(kind.compute) << ", KV "
-       << (kind.kv_type == KvType::kF32 ? "f32" : "bf16");
+       << NameOf(kind.kv_type);
 }
 
 constexpr const char* kEsa = "esa,n_init=4,k=32,n_local=100,chunk=16,score=exact";
@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(Every, BitsTest, testing::ValuesIn(Kinds()), [](const a
          (kind.attention == kOddLongHeads ? "odd_longheads"
                                           : kind.attention.substr(0, kind.attention.find(','))) +
          "_compute_" + std::string(NameOf(kind.compute)) +
-         (kind.kv_type == KvType::kF32 ? "_kv_f32" : "_kv_bf16");
+         "_kv_" + NameOf(kind.kv_type);
 });
 
 TEST(Transformer, LongHeadsSelectsPastBegin) {

@@ -17,4 +17,18 @@ namespace longheads {
 Result<std::vector<TokenId>> EncodeChatPrompt(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                               std::string_view text, const CancelToken* cancel = nullptr);
 
+// The same prompt in two pieces, for a text that is read once and asked often: up to the end of the text, and
+// the words after it (a blank line and a question) with the opening of the answer. Side by side they are the
+// ids of the whole, where no token reaches over their border: the text should not end in white space, and the
+// words begin with it.
+Result<std::vector<TokenId>> EncodeChatOpening(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                               std::string_view text, const CancelToken* cancel = nullptr);
+Result<std::vector<TokenId>> EncodeChatEnding(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                              std::string_view words);
+
+// What follows an answer, without its end-of-turn token, where the user goes on: the end of the turn, the
+// next message and the opening of its answer.
+Result<std::vector<TokenId>> EncodeChatTurn(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                            std::string_view words);
+
 }  // namespace longheads

@@ -36,6 +36,8 @@ class Prompt {
     EXPECT_TRUE(ids.has_value()) << ids.error().message;
     return ids.value_or(Ids());
   }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const ChatTemplate& chat() const { return chat_; }
   TokenId Control(std::string_view text) const {
     const auto& tokens = tokenizer_->vocabulary().tokens;
     return static_cast<TokenId>(std::find(tokens.begin(), tokens.end(), text) - tokens.begin());
@@ -113,6 +115,36 @@ TEST(EncodeChatPrompt, WordsThatTheTemplateTrimsOrThatAreNotUtf8MoveNoBoundary) 
   EXPECT_EQ(llama_2.Encode(" \n</s> a \n"), llama_2.Join({Token{"<s>"}, Text{"[INST] </s> a [/INST]"}}));
   EXPECT_EQ(llama_2.Encode("\xFF</s>\xE4\xB8"),
             llama_2.Join({Token{"<s>"}, Text{"[INST] \uFFFD</s>\uFFFD [/INST]"}}));
+}
+
+TEST(EncodeChatPrompt, ATextAndItsQuestionAreTheIdsOfTheWhole) {
+  Vocabulary bpe = ReadGoldenVocabulary(GoldenPath("bpe.json"));
+  bpe.pre_tokenizer = "smollm";
+  for (const auto& [vocabulary, name] :
+       {std::pair(ReadGoldenVocabulary(GoldenPath("spm.json")), "llama-2"),
+        std::pair(ReadGoldenVocabulary(GoldenPath("spm.json")), "zephyr"), std::pair(bpe, "chatml")}) {
+    const Prompt prompt(vocabulary, name);
+    for (const std::string& text : kTexts) {
+      if (text.empty() || text.ends_with(' ')) continue;
+      const std::string words = "\n\nWhat is </s> the key?";
+      Ids parts = *EncodeChatOpening(prompt.tokenizer(), prompt.chat(), text);
+      const Ids ending = *EncodeChatEnding(prompt.tokenizer(), prompt.chat(), words);
+      parts.insert(parts.end(), ending.begin(), ending.end());
+      EXPECT_EQ(parts, prompt.Encode(text + words)) << name << ": " << text;
+    }
+  }
+}
+
+TEST(EncodeChatPrompt, ATurnEndsTheAnswerAndAsksAgain) {
+  const Prompt zephyr(ReadGoldenVocabulary(GoldenPath("spm.json")), "zephyr");
+  EXPECT_EQ(*EncodeChatTurn(zephyr.tokenizer(), zephyr.chat(), "And </s> then?"),
+            zephyr.Join({Token{"</s>"}, Text{"\n"}, Token{"<|user|>"}, Text{"\nAnd </s> then?"},
+                         Token{"</s>"}, Text{"\n<|assistant|>\n"}}));
+  const Prompt llama_2(ReadGoldenVocabulary(GoldenPath("spm.json")), "llama-2");
+  Ids ids = *EncodeChatTurn(llama_2.tokenizer(), llama_2.chat(), " And then? ");
+  EXPECT_EQ(llama_2.tokenizer().Decode(std::span(ids).first(1)), " ");  // between an answer and its end
+  ids.erase(ids.begin());
+  EXPECT_EQ(ids, llama_2.Join({Token{"</s>"}, Token{"<s>"}, Text{"[INST] And then? [/INST]"}}));
 }
 
 TEST(EncodeChatPrompt, CanBeCancelled) {

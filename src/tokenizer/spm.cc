@@ -219,13 +219,13 @@ Status SpmTokenizer::EncodePieces(std::string_view text, const CancelToken* canc
   return MergePieces(text.substr(begin), cancel, ids);
 }
 
-// A text between control tokens: each begins anew with the space prefix.
-Status SpmTokenizer::EncodeSegment(std::string_view text, const CancelToken* cancel,
+// A text between control tokens: each begins anew with the space prefix, unless it `goes_on` from another.
+Status SpmTokenizer::EncodeSegment(std::string_view text, bool goes_on, const CancelToken* cancel,
                                    std::vector<TokenId>& ids) const {
   if (text.empty()) return {};
   std::string normalised;
   normalised.reserve(text.size() + text.size() / 2);
-  if (vocabulary_.add_space_prefix) normalised.append(kSpace);
+  if (vocabulary_.add_space_prefix && !goes_on) normalised.append(kSpace);
   AppendReplacing(text, " ", kSpace, normalised, cancel);
   for (size_t from = 0; from < normalised.size();) {
     const TokenTrie::Match match = user_defined_.Find(normalised, from, /*literal=*/{}, cancel);
@@ -245,7 +245,8 @@ Result<std::vector<TokenId>> SpmTokenizer::Encode(std::string_view text, EncodeO
   if (options.add_special && vocabulary_.add_bos) ids.push_back(vocabulary_.bos);
   for (size_t from = 0; from < text.size();) {
     const TokenTrie::Match match = control_.Find(text, from, input.literal, options.cancel);
-    LH_TRY(EncodeSegment(text.substr(from, match.begin - from), options.cancel, ids));
+    LH_TRY(EncodeSegment(text.substr(from, match.begin - from), options.goes_on && from == 0, options.cancel,
+                         ids));
     if (match.id == kNoToken) break;
     ids.push_back(match.id);
     from = match.end;

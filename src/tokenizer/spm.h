@@ -26,7 +26,8 @@ class SpmTokenizer final : public Tokenizer {
  private:
   explicit SpmTokenizer(Vocabulary vocabulary);
   Status ReadTokens();
-  Status EncodeSegment(std::string_view text, const CancelToken* cancel, std::vector<TokenId>& ids) const;
+  Status EncodeSegment(std::string_view text, bool goes_on, const CancelToken* cancel,
+                       std::vector<TokenId>& ids) const;
   Status EncodePieces(std::string_view text, const CancelToken* cancel, std::vector<TokenId>& ids) const;
   Status MergePieces(std::string_view text, const CancelToken* cancel, std::vector<TokenId>& ids) const;
   bool HasByteTokens(std::string_view character) const;

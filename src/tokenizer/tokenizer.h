@@ -55,7 +55,8 @@ struct EncodeOptions {
   // Where control tokens stay text even so: somebody's words inside a template. What encloses a range does
   // not tell in any other way, so the ids are those of one text.
   ByteRange literal = {};
-  bool add_special = false;             // BOS and EOS at the ends as the vocabulary asks for them
+  bool add_special = false;  // BOS and EOS at the ends as the vocabulary asks for them
+  bool goes_on = false;  // the text follows another one: SPM puts no space of its own before its first word
   const CancelToken* cancel = nullptr;  // gives ErrorKind::kCancelled soon after it is raised
 };
 

@@ -78,7 +78,8 @@ void AttendBf16(std::span<const RotatedRow> rows, const Bf16KeyRun& run, const R
          table, workspace);
 }
 
-void AttendQ8(std::span<const RotatedRow> rows, const Q8KeyRun& run, const RotationTable& table, float* workspace) {
+void AttendQ8(std::span<const RotatedRow> rows, const Q8KeyRun& run, const RotationTable& table,
+              float* workspace) {
   const int64_t d = run.head_dim;
   std::vector<float> k(run.n_keys * d), v(d * run.n_keys);
   for (int64_t j = 0; j < run.n_keys; ++j) {
@@ -87,8 +88,8 @@ void AttendQ8(std::span<const RotatedRow> rows, const Q8KeyRun& run, const Rotat
       v[m * run.n_keys + j] = static_cast<float>(run.v[m * run.v_stride + j]) * run.v_scale[j];
     }
   }
-  Attend(rows, {.k = k.data(), .v = v.data(), .v_stride = run.n_keys, .n_keys = run.n_keys, .head_dim = d}, table,
-         workspace);
+  Attend(rows, {.k = k.data(), .v = v.data(), .v_stride = run.n_keys, .n_keys = run.n_keys, .head_dim = d},
+         table, workspace);
 }
 
 void ColumnMass(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float* mass,

@@ -1,0 +1,149 @@
+// Keys and values that do not fit into memory: every bit is the one that it would be if they did.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+#include "engine/engine.h"
+#include "tests/support/gguf_builder.h"
+#include "tests/support/model_file.h"
+#include "tests/support/tiny_transformer.h"
+
+namespace longheads {
+namespace {
+
+constexpr TinyLlamaOptions kTiny = {.n_layers = 4,
+                                    .embed = 32,
+                                    .n_heads = 4,
+                                    .n_kv_heads = 2,
+                                    .head_dim = 16,
+                                    .ffn = 48,
+                                    .context_length = 8192};
+constexpr int64_t kPrompt = 2603;
+constexpr int64_t kAnswer = 20;
+
+struct Case {
+  const char* attention;
+  const char* kv_type;
+};
+
+std::unique_ptr<Engine> Load(const Case& c, uint64_t kv_ram) {
+  const ModelFile file(TinyLlama(kTiny));
+  Result<std::unique_ptr<Engine>> engine = Engine::Load({.model_path = file.path(),
+                                                         .attention = c.attention,
+                                                         .compute = "f32",
+                                                         .kv_type = c.kv_type,
+                                                         .kv_ram = kv_ram,
+                                                         .kv_disk = testing::TempDir(),
+                                                         .threads = 2});
+  EXPECT_TRUE(engine) << engine.error().message;
+  return engine ? std::move(*engine) : nullptr;
+}
+
+uint64_t LeastRam(const Case& c) {
+  const KvType type = std::string(c.kv_type) == "q8"     ? KvType::kQ8
+                      : std::string(c.kv_type) == "bf16" ? KvType::kBF16
+                                                         : KvType::kF32;
+  const KvGeometry geometry{.n_layers = 4, .n_kv_heads = 2, .head_dim = 16, .type = type};
+  return static_cast<uint64_t>(KvPool::kLeastPages * geometry.PageStride());
+}
+
+// A prompt, an answer, a fork that goes on, and a cut.
+std::vector<float> Talk(Engine& engine) {
+  const std::vector<TokenId> tokens = TinyTokens(kPrompt + 3 * kAnswer, 256, 1);
+  Session session = engine.NewSession();
+  std::vector<float> all;
+  const auto feed = [&](Session& to, int64_t begin, int64_t end, bool decode) {
+    const auto span =
+        std::span(tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    if (!decode) {
+      const Result<std::vector<float>> hidden = engine.Prefill(to, span, Outputs::kLast, {});
+      ASSERT_TRUE(hidden) << hidden.error().message;
+      all.insert(all.end(), hidden->begin(), hidden->end());
+      return;
+    }
+    for (const TokenId& token : span) {
+      Session* const self = &to;
+      const Result<std::vector<float>> hidden = engine.Decode(std::span(&self, 1), std::span(&token, 1));
+      ASSERT_TRUE(hidden) << hidden.error().message;
+      all.insert(all.end(), hidden->begin(), hidden->end());
+    }
+  };
+  feed(session, 0, kPrompt, false);
+  Session fork = engine.Fork(session);
+  feed(session, kPrompt, kPrompt + kAnswer, true);
+  feed(fork, kPrompt + kAnswer, kPrompt + 3 * kAnswer, false);
+  feed(session, kPrompt, kPrompt + kAnswer, true);
+  EXPECT_TRUE(engine.Truncate(session, kPrompt + 3));
+  feed(session, kPrompt + kAnswer, kPrompt + 2 * kAnswer, true);
+  return all;
+}
+
+class KvTiersTest : public testing::TestWithParam<Case> {};
+
+TEST_P(KvTiersTest, GiveTheBitsOfMemoryAlone) {
+  const std::unique_ptr<Engine> near = Load(GetParam(), 0);
+  const std::unique_ptr<Engine> far = Load(GetParam(), LeastRam(GetParam()));
+  ASSERT_TRUE(near && far);
+  const std::vector<float> expected = Talk(*near);
+  const std::vector<float> got = Talk(*far);
+  ASSERT_EQ(got.size(), expected.size());
+  EXPECT_EQ(std::memcmp(got.data(), expected.data(), sizeof(float) * got.size()), 0);
+  // There were more pages than memory has room for, so that the equality says something.
+  EXPECT_GT(far->kv_traffic().bytes_written, 0u);
+  EXPECT_GT(far->kv_traffic().bytes_read, 0u);
+  EXPECT_EQ(near->kv_traffic().bytes_read, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Every, KvTiersTest,
+    testing::Values(Case{"full", "f32"}, Case{"full", "bf16"}, Case{"full", "q8"},
+                    Case{"longheads,chunk=64,window=512,begin=640", "f32"},
+                    Case{"longheads,chunk=64,window=512,begin=640", "bf16"},
+                    Case{"longheads,chunk=64,window=512,begin=640", "q8"},
+                    Case{"longheads,chunk=48,window=480,begin=480,reps=kv,select=kv", "bf16"},
+                    Case{"dynamic-ntk:mode=exact+full", "bf16"},
+                    Case{"self-extend,group=4,window=256", "bf16"}, Case{"rerope,window=256", "q8"},
+                    Case{"leaky-rerope,window=256", "bf16"},
+                    Case{"streaming-llm,start=4,recent=1500", "bf16"},
+                    Case{"lm-infinite,global=4,local=500,top_k=5,top_k_from=1", "bf16"},
+                    Case{"infllm,n_init=16,n_local=256,block=64,top_k=4,representatives=2,exec_block=128",
+                         "bf16"},
+                    Case{"esa,n_init=4,n_local=256,k=64,chunk=128,score=exact", "f32"},
+                    Case{"esa,n_init=4,n_local=256,k=64,chunk=128,score=exact", "q8"},
+                    Case{"quest,page=16,budget=256", "bf16"}, Case{"moba,chunk=128,top_k=3", "q8"}),
+    [](const auto& test) {
+      std::string name = std::to_string(test.index) + "_" + test.param.attention;
+      name = name.substr(0, name.find(','));
+      std::ranges::replace_if(
+          name, [](unsigned char c) { return !std::isalnum(c); }, '_');
+      return name + "_" + test.param.kv_type;
+    });
+
+TEST(KvTiers, AFolderThatIsNotThereIsSaid) {
+  const ModelFile file(TinyLlama(kTiny));
+  const auto engine =
+      Engine::Load({.model_path = file.path(), .kv_ram = 64 << 20, .kv_disk = "/nowhere/at/all"});
+  ASSERT_FALSE(engine);
+  EXPECT_NE(engine.error().message.find("/nowhere/at/all"), std::string::npos) << engine.error().message;
+}
+
+TEST(KvTiers, TheDiskIsLookedAtBeforeTheWork) {
+  const ModelFile file(TinyLlama(kTiny));
+  const auto engine = Engine::Load({.model_path = file.path(),
+                                    .attention = "full",
+                                    .compute = "f32",
+                                    .kv_ram = LeastRam({"full", "f32"}),
+                                    .kv_disk = testing::TempDir(),
+                                    .kv_disk_max = 1 << 20});
+  ASSERT_TRUE(engine) << engine.error().message;
+  Session session = (*engine)->NewSession();
+  const auto hidden = (*engine)->Prefill(session, TinyTokens(kPrompt, 256, 1), Outputs::kLast, {});
+  ASSERT_FALSE(hidden);
+  EXPECT_NE(hidden.error().message.find("--kv-disk-max"), std::string::npos) << hidden.error().message;
+  EXPECT_EQ(session.size(), 0);
+}
+
+}  // namespace
+}  // namespace longheads

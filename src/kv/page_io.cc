@@ -1,0 +1,87 @@
+#include "kv/page_io.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "kv/page_io_uring.h"
+
+namespace longheads {
+namespace {
+
+class ThreadedIo final : public PageIo {
+ public:
+  // As many transfers at once: solid-state disks need some to be fast, and a waiting thread costs next to
+  // nothing.
+  static constexpr int kThreads = 8;
+
+  explicit ThreadedIo(Done done) : done_(std::move(done)) {
+    for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
+  }
+
+  ~ThreadedIo() override {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void Submit(const PageTransfer& transfer) override {
+    try {
+      std::lock_guard lock(mutex_);
+      queue_.push_back(transfer);
+    } catch (const std::bad_alloc&) {
+      done_(transfer, MakeError(ErrorKind::kOutOfMemory, "no memory for the queue of pages"));
+      return;
+    }
+    wake_.notify_one();
+  }
+
+  std::string_view name() const override { return "threads"; }
+
+ private:
+  void Work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      const PageTransfer transfer = queue_.front();
+      queue_.pop_front();
+      lock.unlock();
+      const Status status = transfer.direction == PageTransfer::Direction::kRead
+                                ? transfer.file->PRead(transfer.offset, transfer.bytes)
+                                : transfer.file->PWrite(transfer.offset, transfer.bytes);
+      done_(transfer, status);
+      lock.lock();
+    }
+  }
+
+  Done done_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<PageTransfer> queue_;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PageIo>> MakePageIo(std::string_view name, PageIo::Done done) {
+  // Faults that tests inject are met on the way of plain calls.
+  if (name == "io_uring" || (name == "auto" && InstalledFileFaults() == nullptr)) {
+    std::string declined;
+    if (std::unique_ptr<PageIo> io = MakeUringIo(done, declined)) return io;
+    if (name == "io_uring") return Unsupported(fmt::format("io_uring is not allowed here: {}", declined));
+  }
+  if (name == "auto" || name == "threads") return std::make_unique<ThreadedIo>(std::move(done));
+  return InvalidInput(fmt::format("pages are read and written by threads or io_uring, not by '{}'", name));
+}
+
+}  // namespace longheads

@@ -1,0 +1,41 @@
+// Pages on their way between memory and disk, beside the work of those who will need them. How the system is
+// asked is an implementation's: io_uring, or threads with plain calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/raw_file.h"
+#include "base/result.h"
+
+namespace longheads {
+
+struct PageTransfer {
+  enum class Direction : uint8_t { kRead, kWrite };
+
+  Direction direction = Direction::kRead;
+  const RawFile* file = nullptr;
+  uint64_t offset = 0;
+  std::span<std::byte> bytes;  // untouched by others until it is done
+  void* page = nullptr;        // the caller's
+};
+
+class PageIo {
+ public:
+  // Hears of every transfer that ended, on a thread of the queue's; it may submit none.
+  using Done = std::function<void(const PageTransfer& transfer, const Status& status)>;
+
+  virtual ~PageIo() = default;  // after all that was submitted is done
+  // Never waits for the disk. What cannot be submitted is done, with an error, before it returns.
+  virtual void Submit(const PageTransfer& transfer) = 0;
+  virtual std::string_view name() const = 0;
+};
+
+// "threads", "io_uring", or "auto": io_uring where the system allows it and nobody injects faults into files.
+Result<std::unique_ptr<PageIo>> MakePageIo(std::string_view name, PageIo::Done done);
+
+}  // namespace longheads

@@ -1,0 +1,418 @@
+#include "kv/pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/checksum.h"
+
+namespace longheads {
+namespace {
+
+// Transfers of pages that make room under way at a time: enough for a disk to be busy.
+constexpr int64_t kMostWrites = 32;
+
+Error Damaged(const PageFile& file, uint64_t offset) {
+  return {ErrorKind::kIo, fmt::format("{}: the page at byte {} is damaged: its checksum does not fit",
+                                      file.file().path(), offset)};
+}
+
+}  // namespace
+
+PinnedPage::~PinnedPage() {
+  if (pool_ != nullptr) pool_->Unpin(*page_);
+}
+
+std::shared_ptr<KvPool> KvPool::Create(const KvGeometry& geometry, const VectorKernels& conversions) {
+  return std::shared_ptr<KvPool>(new KvPool(geometry, conversions));
+}
+
+KvPool::~KvPool() = default;
+
+Status KvPool::UseDisk(const KvDiskOptions& options) {
+  LH_CHECK(n_pages_ == 0 && options.file != nullptr);
+  const uint64_t stride = static_cast<uint64_t>(geometry_.PageStride());
+  if (options.ram_bytes < kLeastPages * stride) {
+    return InvalidInput(
+        fmt::format("--kv-ram is {}, but must be {} at least: {} pages of this model's keys and values",
+                    FormatBytes(options.ram_bytes), FormatBytes(kLeastPages * stride), kLeastPages));
+  }
+  LH_ASSIGN(io_, MakePageIo(options.io, [this](const PageTransfer& transfer, const Status& status) {
+              Done(transfer, status);
+            }));
+  free_.clear();
+  n_frames_ = 0;
+  most_frames_ = static_cast<int64_t>(std::min<uint64_t>(options.ram_bytes, INT64_MAX) / stride);
+  file_ = options.file;
+  return {};
+}
+
+std::span<std::byte> KvPool::BytesOf(const KvPage& page) const {
+  return {page.frame_.data(), static_cast<std::size_t>(geometry_.PageStride())};
+}
+
+// ---- Pages
+
+std::shared_ptr<KvPage> KvPool::Own(std::unique_ptr<KvPage> page) {
+  {
+    std::lock_guard lock(mutex_);
+    ++n_pages_;
+  }
+  return std::shared_ptr<KvPage>(page.release(),
+                                 [pool = shared_from_this()](KvPage* p) { pool->Release(p); });
+}
+
+std::shared_ptr<KvPage> KvPool::Acquire() {
+  auto page = std::make_unique<KvPage>();
+  if (!on_disk()) {
+    {
+      std::lock_guard lock(mutex_);
+      page->frame_ = FreeFrame();
+    }
+    if (!page->frame_) page->frame_ = NewFrame();
+    std::memset(page->frame_.data(), 0, static_cast<std::size_t>(geometry_.PageBytes()));
+  }
+  return Own(std::move(page));
+}
+
+std::shared_ptr<KvPage> KvPool::Adopt(std::shared_ptr<PageFile> file, uint64_t offset, uint64_t checksum) {
+  LH_CHECK(on_disk());
+  auto page = std::make_unique<KvPage>();
+  page->file_ = std::move(file);
+  page->offset_ = offset;
+  page->checksum_ = checksum;
+  return Own(std::move(page));
+}
+
+void KvPool::Release(KvPage* page) {
+  const std::unique_ptr<KvPage> owned(page);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [page] { return page->io_ == KvPage::Io::kNone; });
+  LH_CHECK(page->pins_ == 0);
+  --n_pages_;
+  if (page->dirty_) --n_dirty_;
+  if (page->frame_) {
+    if (on_disk()) Unlink(*page);
+    GiveBack(std::move(page->frame_));
+  }
+  if (page->file_) page->file_->Free(page->offset_);
+}
+
+uint64_t KvPool::FreeBytes() const {
+  std::lock_guard lock(mutex_);
+  return free_.size() * static_cast<uint64_t>(geometry_.PageBytes());
+}
+
+int64_t KvPool::n_pages() const {
+  std::lock_guard lock(mutex_);
+  return n_pages_;
+}
+
+int64_t KvPool::n_near() const {
+  std::lock_guard lock(mutex_);
+  return n_frames_ - static_cast<int64_t>(free_.size());
+}
+
+KvTraffic KvPool::traffic() const {
+  std::lock_guard lock(mutex_);
+  return traffic_;
+}
+
+// ---- Frames
+
+PageFrame KvPool::FreeFrame() {
+  if (free_.empty()) return {};
+  PageFrame frame = std::move(free_.back());
+  free_.pop_back();
+  return frame;
+}
+
+void KvPool::GiveBack(PageFrame frame) {
+  // More than may be there came when all pages were pinned.
+  if (on_disk() && n_frames_ > most_frames_) {
+    --n_frames_;
+    return;
+  }
+  free_.push_back(std::move(frame));  // NewFrame made room
+}
+
+PageFrame KvPool::NewFrame() {
+  PageFrame frame(on_disk() ? geometry_.PageStride() : geometry_.PageBytes());
+  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+  if (!on_disk()) lock.lock();  // else the caller has it
+  free_.reserve(static_cast<std::size_t>(n_frames_) + 1);
+  ++n_frames_;
+  return frame;
+}
+
+PageFrame KvPool::EvictOne() {
+  for (KvPage* page = oldest_; page != nullptr; page = page->newer_) {
+    if (page->pins_ > 0 || page->dirty_ || page->io_ != KvPage::Io::kNone) continue;
+    Unlink(*page);
+    return std::move(page->frame_);
+  }
+  return {};
+}
+
+PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
+  for (;;) {
+    if (PageFrame frame = FreeFrame()) return frame;
+    if (n_frames_ < most_frames_) return NewFrame();
+    if (PageFrame frame = EvictOne()) return frame;
+    if (write_error_) {
+      const Error error = *std::exchange(write_error_, std::nullopt);
+      throw PageError(error);
+    }
+    if (!WriteSome(lock, kMostWrites) && n_reading_ == 0 && n_writing_ == 0) {
+      if (write_error_) continue;
+      return NewFrame();  // all are pinned: as many threads as there are can do that, and no more
+    }
+    if (n_reading_ > 0 || n_writing_ > 0) changed_.wait(lock);
+  }
+}
+
+void KvPool::Touch(KvPage& page) {
+  if (newest_ == &page) return;
+  Unlink(page);
+  page.older_ = newest_;
+  page.newer_ = nullptr;
+  (newest_ != nullptr ? newest_->newer_ : oldest_) = &page;
+  newest_ = &page;
+}
+
+void KvPool::Unlink(KvPage& page) {
+  if (page.older_ == nullptr && page.newer_ == nullptr && oldest_ != &page) return;
+  (page.older_ != nullptr ? page.older_->newer_ : oldest_) = page.newer_;
+  (page.newer_ != nullptr ? page.newer_->older_ : newest_) = page.older_;
+  page.older_ = page.newer_ = nullptr;
+}
+
+void KvPool::Settle(KvPage& page, PageFrame frame) {
+  page.frame_ = std::move(frame);
+  Touch(page);
+}
+
+// ---- To be read and written
+
+PinnedPage KvPool::Pinned(KvPage& page) {
+  PinnedPage pinned;
+  pinned.pool_ = on_disk() ? this : nullptr;
+  pinned.page_ = &page;
+  pinned.data_ = page.frame_.data();
+  return pinned;
+}
+
+PinnedPage KvPool::Pin(KvPage& page) {
+  std::unique_lock lock(mutex_);
+  bool waited = false;
+  for (;;) {
+    if (page.io_ == KvPage::Io::kReading) {
+      waited = true;
+      changed_.wait(lock);
+      continue;
+    }
+    if (page.failed_) {
+      const Error error = *std::exchange(page.failed_, std::nullopt);
+      throw PageError(error);
+    }
+    if (page.frame_) break;
+    PageFrame frame = TakeFrame(lock);
+    if (page.frame_ || page.io_ == KvPage::Io::kReading) {  // another thread was quicker
+      GiveBack(std::move(frame));
+      continue;
+    }
+    if (!page.file_) {  // nothing was written to it yet
+      std::memset(frame.data(), 0, static_cast<std::size_t>(geometry_.PageStride()));
+      Settle(page, std::move(frame));
+      break;
+    }
+    waited = true;
+    page.frame_ = std::move(frame);
+    page.io_ = KvPage::Io::kReading;
+    ++n_reading_;
+    lock.unlock();
+    const PageTransfer transfer{.direction = PageTransfer::Direction::kRead,
+                                .file = &page.file_->file(),
+                                .offset = page.offset_,
+                                .bytes = BytesOf(page),
+                                .page = &page};
+    Done(transfer, transfer.file->PRead(transfer.offset, transfer.bytes));
+    lock.lock();
+  }
+  ++page.pins_;
+  Touch(page);
+  ++(waited ? traffic_.misses : traffic_.hits);
+  if (page.read_ahead_) {
+    page.read_ahead_ = false;
+    ++traffic_.read_ahead_used;
+  }
+  return Pinned(page);
+}
+
+PinnedPage KvPool::Read(KvPage& page) { return on_disk() ? Pin(page) : Pinned(page); }
+
+PinnedPage KvPool::Write(KvPage& page) {
+  if (!on_disk()) return Pinned(page);
+  PinnedPage pinned = Pin(page);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&page] { return page.io_ == KvPage::Io::kNone; });  // what goes to disk stands still
+  if (!page.dirty_) {
+    page.dirty_ = true;
+    ++n_dirty_;
+  }
+  return pinned;
+}
+
+void KvPool::Unpin(KvPage& page) {
+  std::unique_lock lock(mutex_);
+  --page.pins_;
+  if (n_frames_ > most_frames_ && page.pins_ == 0 && !page.dirty_ && page.io_ == KvPage::Io::kNone) {
+    Unlink(page);
+    GiveBack(std::move(page.frame_));
+  }
+  // Clean pages must be at hand when room is needed: write before nothing else is left.
+  if (n_frames_ >= most_frames_ / 4 * 3 && n_dirty_ - n_writing_ > most_frames_ / 4) {
+    WriteSome(lock, kMostWrites - n_writing_);
+  }
+}
+
+void KvPool::ReadAhead(std::span<KvPage* const> pages) {
+  if (!on_disk()) return;
+  std::unique_lock lock(mutex_);
+  for (KvPage* const page : pages) {
+    if (page->frame_ && page->io_ != KvPage::Io::kReading) Touch(*page);
+  }
+  const int64_t most = most_frames_ / 2;
+  int64_t room = most - n_reading_;
+  for (KvPage* const page : pages) {
+    if (room <= 0) return;
+    if (page->frame_ || page->io_ != KvPage::Io::kNone || !page->file_) continue;
+    PageFrame frame = FreeFrame();
+    if (!frame && n_frames_ < most_frames_) frame = NewFrame();
+    if (!frame) frame = EvictOne();
+    if (!frame) {
+      WriteSome(lock, kMostWrites - n_writing_);
+      return;
+    }
+    page->frame_ = std::move(frame);
+    page->io_ = KvPage::Io::kReading;
+    page->read_ahead_ = true;
+    ++n_reading_;
+    ++traffic_.read_ahead;
+    --room;
+    const PageTransfer transfer{.direction = PageTransfer::Direction::kRead,
+                                .file = &page->file_->file(),
+                                .offset = page->offset_,
+                                .bytes = BytesOf(*page),
+                                .page = page};
+    lock.unlock();
+    io_->Submit(transfer);
+    lock.lock();
+  }
+}
+
+bool KvPool::IsNear(const KvPage& page) const {
+  if (!on_disk()) return true;
+  std::lock_guard lock(mutex_);
+  return page.frame_ && page.io_ != KvPage::Io::kReading;
+}
+
+// ---- To disk
+
+bool KvPool::StartWrite(std::unique_lock<std::mutex>& lock, KvPage& page) {
+  if (page.file_ != file_ || !file_->MayOverwrite(page.offset_)) {
+    const Result<uint64_t> offset = file_->Allot();
+    if (!offset) {
+      write_error_ = offset.error();
+      return false;
+    }
+    if (page.file_) page.file_->Free(page.offset_);
+    page.file_ = file_;
+    page.offset_ = *offset;
+  }
+  page.io_ = KvPage::Io::kWriting;
+  ++n_writing_;
+  const PageTransfer transfer{.direction = PageTransfer::Direction::kWrite,
+                              .file = &page.file_->file(),
+                              .offset = page.offset_,
+                              .bytes = BytesOf(page),
+                              .page = &page};
+  lock.unlock();
+  io_->Submit(transfer);
+  lock.lock();
+  return true;
+}
+
+bool KvPool::WriteSome(std::unique_lock<std::mutex>& lock, int64_t most) {
+  bool any = false;
+  for (; most > 0; --most) {
+    KvPage* page = oldest_;
+    while (page != nullptr && !(page->dirty_ && page->pins_ == 0 && page->io_ == KvPage::Io::kNone))
+      page = page->newer_;
+    if (page == nullptr || !StartWrite(lock, *page)) break;
+    any = true;
+  }
+  return any;
+}
+
+Status KvPool::Flush(std::span<KvPage* const> pages) {
+  LH_CHECK(on_disk());
+  std::unique_lock lock(mutex_);
+  for (KvPage* const page : pages) {
+    while (page->dirty_) {
+      changed_.wait(lock,
+                    [this, page] { return page->io_ == KvPage::Io::kNone && n_writing_ < kMostWrites; });
+      if (!page->dirty_) break;
+      if (!write_error_ && StartWrite(lock, *page)) break;
+      return tl::unexpected<Error>(*std::exchange(write_error_, std::nullopt));
+    }
+  }
+  for (KvPage* const page : pages) {
+    changed_.wait(lock, [page] { return page->io_ == KvPage::Io::kNone; });
+    if (!page->dirty_) continue;
+    Error error = write_error_ ? *std::exchange(write_error_, std::nullopt)
+                               : Error{ErrorKind::kIo, "a page could not be written"};
+    return tl::unexpected<Error>(std::move(error));
+  }
+  return {};
+}
+
+KvPool::Place KvPool::PlaceOf(const KvPage& page) const {
+  std::lock_guard lock(mutex_);
+  LH_CHECK(page.file_ != nullptr && !page.dirty_);
+  return {page.file_, page.offset_, page.checksum_};
+}
+
+void KvPool::Done(const PageTransfer& transfer, const Status& status) {
+  KvPage& page = *static_cast<KvPage*>(transfer.page);
+  const uint64_t checksum = status ? Checksum(transfer.bytes) : 0;
+  std::lock_guard lock(mutex_);
+  page.io_ = KvPage::Io::kNone;
+  if (transfer.direction == PageTransfer::Direction::kRead) {
+    --n_reading_;
+    if (status && checksum == page.checksum_) {
+      Touch(page);
+      traffic_.bytes_read += transfer.bytes.size();
+    } else {
+      page.failed_ = status ? Damaged(*page.file_, page.offset_) : status.error();
+      page.read_ahead_ = false;
+      GiveBack(std::move(page.frame_));
+    }
+  } else {
+    --n_writing_;
+    if (status) {
+      page.checksum_ = checksum;
+      page.dirty_ = false;
+      --n_dirty_;
+      traffic_.bytes_written += transfer.bytes.size();
+    } else {
+      write_error_ = status.error();
+    }
+  }
+  changed_.notify_all();
+}
+
+}  // namespace longheads

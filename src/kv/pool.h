@@ -1,0 +1,170 @@
+// All pages of a store, and the memory they are in. Without a file they stay there. With one, at most so many
+// bytes are in memory: the pages used longest ago go to the file, come back when they are asked for or
+// expected, and are held against their checksum when they do.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kv/page.h"
+#include "kv/page_io.h"
+
+namespace longheads {
+
+// A page could not be brought, or room made for it. Thrown, since it is met in the middle of parallel work.
+class PageError : public std::runtime_error {
+ public:
+  explicit PageError(Error error) : std::runtime_error(error.message), error_(std::move(error)) {}
+  const Error& error() const { return error_; }
+
+ private:
+  Error error_;
+};
+
+class KvPool;
+
+// A page that stays in memory, where it is, as long as this object.
+class PinnedPage {
+ public:
+  PinnedPage() = default;
+  PinnedPage(PinnedPage&& other) noexcept { *this = std::move(other); }
+  PinnedPage& operator=(PinnedPage&& other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(page_, other.page_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~PinnedPage();
+
+  std::byte* data() const { return data_; }
+
+ private:
+  friend class KvPool;
+  KvPool* pool_ = nullptr;  // null: there is nothing to let go
+  KvPage* page_ = nullptr;
+  std::byte* data_ = nullptr;
+};
+
+struct KvDiskOptions {
+  uint64_t ram_bytes = UINT64_MAX;  // of pages that are in memory at a time
+  std::shared_ptr<PageFile> file;   // where pages go
+  std::string io = "auto";          // MakePageIo
+};
+
+// Since the pool was made; pages that were there and pages that had to come, in calls of Read.
+struct KvTraffic {
+  uint64_t hits = 0;
+  uint64_t misses = 0;           // somebody waited for the disk
+  uint64_t read_ahead = 0;       // pages brought before they were asked for
+  uint64_t read_ahead_used = 0;  // and asked for after
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+};
+
+// Thread-safe, but for UseDisk.
+class KvPool : public std::enable_shared_from_this<KvPool> {
+ public:
+  // `conversions` turn float32 to the pages' type and back.
+  static std::shared_ptr<KvPool> Create(const KvGeometry& geometry,
+                                        const VectorKernels& conversions = FastestVectorKernels());
+  ~KvPool();
+
+  const KvGeometry& geometry() const { return geometry_; }
+  const PageLayout& layout() const { return *layout_; }
+
+  // The least that ram_bytes may be.
+  static constexpr int64_t kLeastPages = 64;
+  // From now on pages may leave memory. Before there is any.
+  Status UseDisk(const KvDiskOptions& options);
+  bool on_disk() const { return io_ != nullptr; }
+  int64_t ram_bytes() const { return most_frames_ * geometry_.PageStride(); }
+  std::string_view io_name() const { return io_ ? io_->name() : "none"; }
+
+  // A page of zeros. Throws std::bad_alloc.
+  std::shared_ptr<KvPage> Acquire();
+  // A page that is on disk already. on_disk() only.
+  std::shared_ptr<KvPage> Adopt(std::shared_ptr<PageFile> file, uint64_t offset, uint64_t checksum);
+
+  // The page in memory; to be read, or to be changed. Both throw PageError, and std::bad_alloc.
+  PinnedPage Read(KvPage& page);
+  PinnedPage Write(KvPage& page);
+
+  // These will be asked for soon, in this order: those that are not in memory are sent for, as many as there
+  // is room for. Nothing where pages do not leave memory.
+  void ReadAhead(std::span<KvPage* const> pages);
+  // Whether nobody would wait for it.
+  bool IsNear(const KvPage& page) const;
+
+  // All of these are on disk as they are, when it returns. Not synced.
+  Status Flush(std::span<KvPage* const> pages);
+  struct Place {
+    std::shared_ptr<PageFile> file;
+    uint64_t offset;
+    uint64_t checksum;
+  };
+  // Of a page that was flushed, and not written to since.
+  Place PlaceOf(const KvPage& page) const;
+
+  // Bytes of pages that were given back and wait to be used again.
+  uint64_t FreeBytes() const;
+  // Pages alive now; and those of them that are in memory.
+  int64_t n_pages() const;
+  int64_t n_near() const;
+  KvTraffic traffic() const;
+
+ private:
+  friend class PinnedPage;
+
+  KvPool(const KvGeometry& geometry, const VectorKernels& conversions)
+      : geometry_(geometry), layout_(MakePageLayout(geometry.type, geometry.head_dim, conversions)) {}
+
+  std::shared_ptr<KvPage> Own(std::unique_ptr<KvPage> page);
+  void Release(KvPage* page);
+  void Unpin(KvPage& page);
+  PinnedPage Pin(KvPage& page);
+  PinnedPage Pinned(KvPage& page);
+  std::span<std::byte> BytesOf(const KvPage& page) const;
+
+  // With the lock held; those that take it may let it go meanwhile.
+  PageFrame NewFrame();
+  PageFrame TakeFrame(std::unique_lock<std::mutex>& lock);
+  PageFrame FreeFrame();
+  void GiveBack(PageFrame frame);
+  void Settle(KvPage& page, PageFrame frame);
+  void Touch(KvPage& page);
+  void Unlink(KvPage& page);
+  PageFrame EvictOne();
+  // Sends some of the dirty pages that were used longest ago to disk; whether any went.
+  bool WriteSome(std::unique_lock<std::mutex>& lock, int64_t most);
+  bool StartWrite(std::unique_lock<std::mutex>& lock, KvPage& page);
+
+  void Done(const PageTransfer& transfer, const Status& status);
+
+  KvGeometry geometry_;
+  std::unique_ptr<const PageLayout> layout_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // a transfer ended
+  std::vector<PageFrame> free_;
+  int64_t n_pages_ = 0;
+  int64_t n_frames_ = 0;     // of pages, and free
+  int64_t most_frames_ = 0;  // with a file
+  int64_t n_reading_ = 0;    // transfers under way
+  int64_t n_writing_ = 0;
+  int64_t n_dirty_ = 0;  // pages in memory that are not on disk
+  std::optional<Error> write_error_;
+  KvPage* oldest_ = nullptr;
+  KvPage* newest_ = nullptr;
+  KvTraffic traffic_;
+  std::shared_ptr<PageFile> file_;
+  std::unique_ptr<PageIo> io_;  // null: pages stay in memory. Goes first: it calls Done.
+};
+
+}  // namespace longheads

@@ -1,0 +1,310 @@
+#include "kv/pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kv/sequence.h"
+
+namespace longheads {
+namespace {
+
+constexpr KvGeometry kGeometry{.n_layers = 2, .n_kv_heads = 3, .head_dim = 8, .type = KvType::kF32};
+constexpr int64_t kLeast = KvPool::kLeastPages;
+
+// Fails or spoils what goes to and from pages' files, when it is told to.
+class Faults final : public FileFaults {
+ public:
+  Faults() { InstallFileFaults(this); }
+  ~Faults() override { InstallFileFaults(nullptr); }
+  Verdict Before(const FileOperation& operation) override {
+    std::lock_guard lock(mutex_);
+    if (operation.call == FileCall::kRead && fail_reads) return {.error = EIO};
+    if (operation.call == FileCall::kWrite && fail_writes) return {.error = ENOSPC};
+    return {};
+  }
+  void Set(bool reads, bool writes) {
+    std::lock_guard lock(mutex_);
+    fail_reads = reads;
+    fail_writes = writes;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool fail_reads = false;
+  bool fail_writes = false;
+};
+
+struct Store {
+  std::shared_ptr<TemporaryPageFile> file;
+  std::shared_ptr<KvPool> pool;
+
+  explicit Store(int64_t pages = kLeast, uint64_t most_disk = 0, const std::string& io = "threads") {
+    const auto stride = static_cast<uint64_t>(kGeometry.PageStride());
+    file = *TemporaryPageFile::Create(testing::TempDir(), stride, most_disk);
+    pool = KvPool::Create(kGeometry);
+    const Status status =
+        pool->UseDisk({.ram_bytes = static_cast<uint64_t>(pages) * stride, .file = file, .io = io});
+    EXPECT_TRUE(status) << status.error().message;
+  }
+
+  void Fill(KvPage& page, int value) const {
+    const PinnedPage pinned = pool->Write(page);
+    std::memset(pinned.data(), value, static_cast<std::size_t>(kGeometry.PageBytes()));
+  }
+  bool Holds(KvPage& page, int value) const {
+    const PinnedPage pinned = pool->Read(page);
+    for (int64_t i = 0; i < kGeometry.PageBytes(); ++i) {
+      if (pinned.data()[i] != static_cast<std::byte>(value)) return false;
+    }
+    return true;
+  }
+  std::vector<std::shared_ptr<KvPage>> Filled(int n) const {
+    std::vector<std::shared_ptr<KvPage>> pages;
+    for (int i = 0; i < n; ++i) {
+      pages.push_back(pool->Acquire());
+      Fill(*pages.back(), i % 251 + 1);
+    }
+    return pages;
+  }
+};
+
+// By every way to the disk that this system has.
+class KvPoolIoTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto io = MakePageIo(GetParam(), [](const PageTransfer&, const Status&) {});
+    if (!io) GTEST_SKIP() << io.error().message;
+    EXPECT_EQ((*io)->name(), GetParam());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Every, KvPoolIoTest, testing::Values("threads", "io_uring"));
+
+TEST_P(KvPoolIoTest, KeepsItsBudgetAndLosesNothing) {
+  const Store store(kLeast, 0, GetParam());
+  const auto pages = store.Filled(1000);
+  EXPECT_LE(store.pool->n_near(), kLeast);
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < pages.size(); ++i)
+      ASSERT_TRUE(store.Holds(*pages[i], static_cast<int>(i) % 251 + 1));
+  }
+  EXPECT_LE(store.pool->n_near(), kLeast);
+  const KvTraffic traffic = store.pool->traffic();
+  EXPECT_GE(traffic.misses, 1900u);
+  // A page is written once, however often it leaves.
+  EXPECT_LE(traffic.bytes_written, 1000u * static_cast<uint64_t>(kGeometry.PageStride()));
+}
+
+TEST(KvPool, WhatWasUsedLastStays) {
+  const Store store;
+  const auto pages = store.Filled(200);
+  for (int round = 0; round < 50; ++round) {
+    EXPECT_TRUE(store.Holds(*pages[3], 4));
+    EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(100 + round)], 101 + round));
+  }
+  const uint64_t misses = store.pool->traffic().misses;
+  EXPECT_TRUE(store.Holds(*pages[3], 4));
+  EXPECT_EQ(store.pool->traffic().misses, misses);
+}
+
+TEST(KvPool, PinnedPagesStayWhereTheyAre) {
+  const Store store;
+  auto pages = store.Filled(10);
+  const PinnedPage pinned = store.pool->Read(*pages[0]);
+  const auto more = store.Filled(500);
+  EXPECT_EQ(pinned.data()[5], std::byte{1});
+  EXPECT_EQ(store.pool->Read(*pages[0]).data(), pinned.data());
+}
+
+TEST(KvPool, GoesOverTheBudgetOnlyWhereAllIsPinned) {
+  const Store store;
+  const auto pages = store.Filled(static_cast<int>(kLeast) + 20);
+  {
+    std::vector<PinnedPage> pinned;
+    for (const auto& page : pages) pinned.push_back(store.pool->Read(*page));
+    EXPECT_EQ(store.pool->n_near(), kLeast + 20);
+  }
+  const auto more = store.Filled(100);
+  EXPECT_LE(store.pool->n_near(), kLeast);
+}
+
+TEST_P(KvPoolIoTest, ReadAheadBringsWhatIsAskedForLater) {
+  const Store store(kLeast, 0, GetParam());
+  const auto pages = store.Filled(300);
+  std::vector<KvPage*> wanted;
+  for (const auto& page : pages) wanted.push_back(page.get());
+  ASSERT_TRUE(store.pool->Flush(wanted));  // room is made of pages that need not be written
+  wanted.resize(20);
+  store.pool->ReadAhead(wanted);
+  EXPECT_EQ(store.pool->traffic().read_ahead, 20u);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i + 1));
+  EXPECT_EQ(store.pool->traffic().read_ahead_used, 20u);
+  for (KvPage* const page : wanted) EXPECT_TRUE(store.pool->IsNear(*page));
+}
+
+TEST(KvPool, AChangedPageIsWrittenAgain) {
+  const Store store;
+  auto pages = store.Filled(200);
+  store.Fill(*pages[0], 77);
+  const auto more = store.Filled(200);
+  EXPECT_TRUE(store.Holds(*pages[0], 77));
+}
+
+TEST_P(KvPoolIoTest, FlushedPagesCanBeAdopted) {
+  const Store store(kLeast, 0, GetParam());
+  const auto pages = store.Filled(100);
+  std::vector<KvPage*> all;
+  for (const auto& page : pages) all.push_back(page.get());
+  ASSERT_TRUE(store.pool->Flush(all));
+  const KvPool::Place place = store.pool->PlaceOf(*pages[42]);
+  const auto copy = store.pool->Adopt(place.file, place.offset, place.checksum);
+  EXPECT_TRUE(store.Holds(*copy, 43));
+  const auto wrong = store.pool->Adopt(place.file, place.offset, place.checksum + 1);
+  try {
+    store.pool->Read(*wrong);
+    ADD_FAILURE() << "a damaged page was taken";
+  } catch (const PageError& error) {
+    EXPECT_EQ(error.error().kind, ErrorKind::kIo);
+    EXPECT_NE(error.error().message.find("damaged"), std::string::npos) << error.what();
+  }
+}
+
+TEST(KvPool, AFailedReadEndsThatRequestAlone) {
+  const Store store;
+  const auto pages = store.Filled(200);
+  Faults faults;
+  faults.Set(/*reads=*/true, /*writes=*/false);
+  EXPECT_THROW(store.pool->Read(*pages[0]), PageError);
+  KvPage* const ahead[] = {pages[1].get()};
+  store.pool->ReadAhead(ahead);
+  EXPECT_THROW(store.pool->Read(*pages[1]), PageError);
+  faults.Set(false, false);
+  EXPECT_TRUE(store.Holds(*pages[0], 1));
+  EXPECT_TRUE(store.Holds(*pages[1], 2));
+}
+
+TEST(KvPool, AFullDiskEndsThatRequestAndLosesNothing) {
+  const Store store;
+  auto pages = store.Filled(static_cast<int>(kLeast) / 2);
+  Faults faults;
+  faults.Set(false, /*writes=*/true);
+  bool failed = false;
+  for (int i = 0; i < 300 && !failed; ++i) {
+    auto page = store.pool->Acquire();
+    try {
+      store.Fill(*page, 9);
+    } catch (const PageError& error) {
+      EXPECT_EQ(error.error().kind, ErrorKind::kIo);
+      failed = true;
+    }
+    if (!failed) pages.push_back(std::move(page));
+  }
+  EXPECT_TRUE(failed);
+  faults.Set(false, false);
+  for (int i = 0; i < static_cast<int>(kLeast) / 2; ++i) {
+    EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i + 1));
+  }
+}
+
+TEST(KvPool, TheDisksShareIsKept) {
+  const Store store(kLeast, 50 * static_cast<uint64_t>(kGeometry.PageStride()));
+  try {
+    const auto pages = store.Filled(1000);
+    ADD_FAILURE() << "more was written than may be";
+  } catch (const PageError& error) {
+    EXPECT_NE(error.error().message.find("--kv-disk-max"), std::string::npos) << error.what();
+  }
+}
+
+TEST(KvPool, RefusesABudgetThatHoldsNothing) {
+  auto pool = KvPool::Create(kGeometry);
+  const auto file =
+      *TemporaryPageFile::Create(testing::TempDir(), static_cast<uint64_t>(kGeometry.PageStride()), 0);
+  const Status status = pool->UseDisk({.ram_bytes = 1000, .file = file});
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("--kv-ram"), std::string::npos);
+}
+
+TEST_P(KvPoolIoTest, ThreadsReadWriteAndReadAheadTogether) {
+  const Store store(kLeast, 0, GetParam());
+  constexpr int kPages = 400;
+  const auto pages = store.Filled(kPages);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));
+      for (int i = 0; i < 2000; ++i) {
+        const int at = static_cast<int>(random() % kPages);
+        KvPage& page = *pages[static_cast<std::size_t>(at)];
+        if (at % 5 == 4) {  // a fifth of the pages is written, each by one thread, and read by nobody else
+          if (at / 5 % 4 == t) {
+            if (!store.Holds(page, at % 251 + 1)) ++wrong;
+            store.Fill(page, at % 251 + 1);
+          }
+        } else if (i % 7 == 0) {
+          std::vector<KvPage*> wanted;
+          for (int k = 0; k < 8; ++k) wanted.push_back(pages[random() % kPages].get());
+          store.pool->ReadAhead(wanted);
+        } else {
+          const PinnedPage pinned = store.pool->Read(page);
+          if (pinned.data()[17] != static_cast<std::byte>(at % 251 + 1)) ++wrong;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(store.pool->n_near(), kLeast + 4);
+}
+
+// What sequences do does not depend on where pages are.
+TEST(KvPool, SequencesForkAndTruncateWithPagesElsewhere) {
+  const Store store;
+  KvSequence sequence(store.pool);
+  const auto append = [](KvSequence& to, int64_t n, float salt) {
+    const int64_t from = to.size();
+    to.Reserve(from + n);
+    std::vector<float> rows(static_cast<std::size_t>(n * kGeometry.head_dim));
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      for (int64_t head = 0; head < 3; ++head) {
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+          rows[i] = salt + static_cast<float>(layer * 10 + head) + static_cast<float>(from) +
+                    static_cast<float>(i / static_cast<std::size_t>(kGeometry.head_dim));
+        }
+        to.Write(layer, head, from, n, rows.data(), kGeometry.head_dim, rows.data(), kGeometry.head_dim);
+      }
+    }
+    to.Commit(from + n);
+  };
+  const auto key = [](const KvSequence& of, int64_t layer, int64_t head, int64_t token) {
+    std::vector<float> k(static_cast<std::size_t>(kGeometry.head_dim));
+    of.CopyKeys(layer, head, token, 1, k.data(), kGeometry.head_dim);
+    return k[0];
+  };
+  append(sequence, 10000, 0);
+  KvSequence fork = sequence.Fork();
+  append(fork, 300, 5000);
+  append(sequence, 300, 9000);
+  sequence.Truncate(10100);
+  append(sequence, 10, 100);
+  for (const int64_t token : {0, 255, 256, 5000, 9999}) {
+    EXPECT_EQ(key(sequence, 1, 2, token), static_cast<float>(12 + token));
+    EXPECT_EQ(key(fork, 1, 2, token), static_cast<float>(12 + token));
+  }
+  EXPECT_EQ(key(fork, 0, 0, 10200), 5000.0f + 10200);
+  EXPECT_EQ(key(sequence, 0, 0, 10050), 9000.0f + 10050);
+  EXPECT_EQ(key(sequence, 0, 0, 10105), 100.0f + 10105);
+  EXPECT_LE(store.pool->n_near(), kLeast);
+}
+
+}  // namespace
+}  // namespace longheads
