@@ -19,5 +19,8 @@ void AddLogitsCommand(CLI::App& program, Command& command);
 void AddInfoCommand(CLI::App& program, Command& command);
 void AddFitEsaCommand(CLI::App& program, Command& command);
 void AddMethodsCommand(CLI::App& program, Command& command);
+void AddIngestCommand(CLI::App& program, Command& command);
+void AddAskCommand(CLI::App& program, Command& command);
+void AddContextCommand(CLI::App& program, Command& command);
 
 }  // namespace longheads

@@ -131,11 +131,11 @@ Result<std::string> FindModel(const std::string& model) {
                   path));
 }
 
-Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options) {
+Result<EngineOptions> EngineOptionsOf(const ModelOptions& options) {
   LH_ASSIGN(const std::string path, FindModel(options.model));
   LH_ASSIGN(const uint64_t kv_ram, SizeOption("--kv-ram", options.kv_ram));
   LH_ASSIGN(const uint64_t kv_disk_max, SizeOption("--kv-disk-max", options.kv_disk_max));
-  return Engine::Load({.model_path = path,
+  return EngineOptions{.model_path = path,
                        .attention = options.attention,
                        .compute = options.compute,
                        .kv_type = options.kv_type,
@@ -144,7 +144,12 @@ Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options) {
                        .kv_disk = options.kv_disk,
                        .kv_disk_max = kv_disk_max,
                        .threads = options.threads,
-                       .rope = options.rope});
+                       .rope = options.rope};
+}
+
+Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options) {
+  LH_ASSIGN(const EngineOptions engine, EngineOptionsOf(options));
+  return Engine::Load(engine);
 }
 
 }  // namespace longheads

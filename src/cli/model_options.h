@@ -32,6 +32,8 @@ std::string DefaultModelPath();
 // The file to load: the one named, or the default model if it is there. Else how to get it.
 Result<std::string> FindModel(const std::string& model);
 
+// What was typed, checked so far as that can be without the model.
+Result<EngineOptions> EngineOptionsOf(const ModelOptions& options);
 Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options);
 
 }  // namespace longheads

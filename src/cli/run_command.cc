@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "cli/answer_options.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
@@ -20,8 +21,7 @@ struct RunOptions {
   ModelOptions model;
   TextInput input;
   std::string question;
-  int64_t max_tokens = 256;
-  SamplerOptions sampling;
+  AnswerOptions answer;
   bool chat = false;
   bool no_chat = false;
   bool replace_invalid = false;
@@ -31,20 +31,6 @@ struct RunOptions {
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-const char* ReasonName(StopReason reason) {
-  switch (reason) {
-    case StopReason::kEndOfGeneration:
-      return "stop";
-    case StopReason::kLength:
-      return "length";
-    case StopReason::kCancelled:
-      return "interrupted";
-    case StopReason::kCaller:
-      return "output closed";
-  }
-  return "";
 }
 
 // Every note goes to stderr: stdout carries the answer alone.
@@ -60,25 +46,14 @@ Result<std::string> ReadPrompt(const RunOptions& options) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
     return InvalidInput("the prompt is empty: there is nothing to read");
   }
-  const std::string invalid = DescribeInvalidUtf8(text);
-  if (!invalid.empty()) {
-    if (!options.replace_invalid) {
-      return InvalidInput(
-          fmt::format("the text is not UTF-8 ({}): convert it, for instance with 'iconv -f latin1 -t "
-                      "utf-8', or add --replace-invalid to read U+FFFD for such bytes",
-                      invalid));
-    }
-    Note(options, "note: {}; it and its like are read as U+FFFD", invalid);
-  }
+  std::string note;
+  LH_TRY(CheckUtf8(text, options.replace_invalid, note));
+  if (!note.empty()) Note(options, "{}", note);
   return text;
 }
 
 Result<int> Run(const RunOptions& options) {
-  LH_TRY(Sampler::Create(options.sampling));
-  constexpr int64_t kMostTokens = int64_t{1} << 40;
-  if (options.max_tokens < 1 || options.max_tokens > kMostTokens) {
-    return InvalidInput(fmt::format("-n is {}, but must be 1 to {}", options.max_tokens, kMostTokens));
-  }
+  LH_TRY(Check(options.answer));
   LH_ASSIGN(const std::string prompt, ReadPrompt(options));
   const CancelToken& interrupt = InterruptToken();
 
@@ -97,7 +72,7 @@ Result<int> Run(const RunOptions& options) {
   if (n_lost > 0)
     Note(options, "note: {} bytes of the text have no token in this vocabulary and are left out", n_lost);
   const int64_t n_prompt = static_cast<int64_t>(tokens.size());
-  const int64_t n_most = n_prompt + options.max_tokens;
+  const int64_t n_most = n_prompt + options.answer.max_tokens;
   LH_TRY(engine->ExpectText(n_most));
   Note(options, "{}: {} tokens, {} threads, {}", engine->file().name(), n_prompt, engine->threads(),
        engine->DescribeKernels());
@@ -119,8 +94,8 @@ Result<int> Run(const RunOptions& options) {
   const auto decode_start = std::chrono::steady_clock::now();
   Status written;
   const Result<Generated> generated = engine->Generate(session, *hidden,
-                                                       {.max_tokens = options.max_tokens,
-                                                        .sampling = options.sampling,
+                                                       {.max_tokens = options.answer.max_tokens,
+                                                        .sampling = options.answer.sampling,
                                                         .cancel = &interrupt,
                                                         .on_token = [&](TokenId, std::string_view text) {
                                                           if (options.json || text.empty()) return true;
@@ -178,39 +153,7 @@ void AddRunCommand(CLI::App& program, Command& command) {
   app->add_flag("--replace-invalid", options->replace_invalid, "read U+FFFD where the text is not UTF-8")
       ->group("Text");
   AddModelOptions(*app, options->model);
-  app->add_option("-n,--predict", options->max_tokens, "most tokens to answer with")
-      ->type_name("N")
-      ->capture_default_str()
-      ->group("Answer");
-  app->add_option("--temp", options->sampling.temperature,
-                  "temperature; 0 takes the likeliest token (greedy)")
-      ->type_name("T")
-      ->capture_default_str()
-      ->group("Answer");
-  app->add_option("--top-k", options->sampling.top_k, "keep the K likeliest tokens; 0: all")
-      ->type_name("K")
-      ->capture_default_str()
-      ->group("Answer");
-  app->add_option("--top-p", options->sampling.top_p,
-                  "keep the likeliest tokens that together reach this probability")
-      ->type_name("P")
-      ->capture_default_str()
-      ->group("Answer");
-  app->add_option("--min-p", options->sampling.min_p,
-                  "keep tokens at least this likely, as a share of the likeliest")
-      ->type_name("P")
-      ->capture_default_str()
-      ->group("Answer");
-  app->add_option("--repeat-penalty", options->sampling.repeat_penalty,
-                  "above 1: repeats of the last 64 tokens are less likely")
-      ->type_name("R")
-      ->capture_default_str()
-      ->group("Answer");
-  app->add_option("--seed", options->sampling.seed, "of the random draws at --temp above 0")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("S")
-      ->capture_default_str()
-      ->group("Answer");
+  AddAnswerOptions(*app, options->answer);
   app->add_flag("--json", options->json, "print one JSON object: answer, counts, timings")->group("Output");
   app->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");
   app->footer(

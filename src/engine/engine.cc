@@ -129,12 +129,13 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   engine->transformer_ =
       std::make_unique<Transformer>(config, std::move(weights), std::move(attention), engine->kernels_,
                                     engine->compute_, engine->kv_type_, *engine->pool_);
-  if (options.kv_ram > 0) {
+  if (options.kv_ram > 0 || options.kv_may_leave) {
     const KvGeometry& geometry = engine->transformer_->kv_pool()->geometry();
     LH_ASSIGN(std::shared_ptr<PageFile> pages,
               TemporaryPageFile::Create(options.kv_disk, static_cast<uint64_t>(geometry.PageStride()),
                                         options.kv_disk_max));
-    LH_TRY(engine->transformer_->kv_pool()->UseDisk({.ram_bytes = options.kv_ram, .file = std::move(pages)}));
+    LH_TRY(engine->transformer_->kv_pool()->UseDisk(
+        {.ram_bytes = options.kv_ram > 0 ? options.kv_ram : UINT64_MAX, .file = std::move(pages)}));
     engine->kv_ram_ = options.kv_ram;
     engine->kv_disk_ = options.kv_disk;
     engine->kv_disk_max_ = options.kv_disk_max;
@@ -276,6 +277,17 @@ int64_t Engine::CallUnit() const {
     if (unit == 0) break;
   }
   return unit;
+}
+
+int64_t Engine::BlockBehind(const Session& session) const {
+  const int64_t unit = CallUnit();
+  if (unit == 0) return std::numeric_limits<int64_t>::max();
+  const int64_t begin = session.size();
+  const int64_t block = transformer_->TokenBlock(session.state_.size());
+  // Whole pages, where the method does not ask for too odd ends.
+  const int64_t whole = std::lcm(unit, kPageTokens) <= block ? std::lcm(unit, kPageTokens) : unit;
+  const int64_t end = std::max((begin + block) / whole * whole, (begin / whole + 1) * whole);
+  return end - begin;
 }
 
 Session Engine::NewSession() const { return Session(transformer_->NewSequence()); }

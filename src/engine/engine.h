@@ -38,8 +38,9 @@ struct EngineOptions {
   uint64_t kv_ram = 0;
   std::string kv_disk = "/var/tmp";
   uint64_t kv_disk_max = 0;
-  int threads = 0;          // 1 .. 1024; 0: the physical cores that this process may use
-  RopeOverrides rope = {};  // --rope-..., --yarn-...: said in the model file's place
+  bool kv_may_leave = false;  // also without a limit: sessions come from context files, or go to them
+  int threads = 0;            // 1 .. 1024; 0: the physical cores that this process may use
+  RopeOverrides rope = {};    // --rope-..., --yarn-...: said in the model file's place
   // For measurements: gives the layers' attention instead of `attention`.
   std::function<Result<std::vector<LayerAttention>>(const AttentionModel&)> make_attention = {};
 };
@@ -52,6 +53,7 @@ class Session {
 
  private:
   friend class Engine;
+  friend class SessionArchive;
   explicit Session(SequenceState state) : state_(std::move(state)) {}
   void MakeRoom();  // for one more token
 
@@ -111,6 +113,7 @@ class Engine {
 
   ComputeType compute() const { return compute_; }
   KvType kv_type() const { return kv_type_; }
+  const KvGeometry& kv_geometry() const { return transformer_->kv_pool()->geometry(); }
   // Between memory and disk, since the engine was loaded.
   KvTraffic kv_traffic() const { return transformer_->kv_pool()->traffic(); }
   int threads() const { return pool_->n_threads(); }
@@ -142,6 +145,10 @@ class Engine {
   // A prompt may be fed to Prefill in two calls instead of one, without a change of any bit, behind multiples
   // of so many tokens; 0: nowhere.
   int64_t CallUnit() const;
+
+  // Tokens that Prefill best reads in one call behind those that the session holds, where a long text is read
+  // in several: what goes through a layer together. All of it where the calls matter (CallUnit).
+  int64_t BlockBehind(const Session& session) const;
 
   Session NewSession() const;
   Session Fork(const Session& session) const;
@@ -179,6 +186,7 @@ class Engine {
   Result<Generated> Generate(Session& session, std::span<const float> hidden, const GenerateOptions& options);
 
  private:
+  friend class SessionArchive;
   Engine();
   // Runs `work` on one session and puts the session back as it was if it fails or throws.
   Status Guard(Session& session, const std::function<Status()>& work);

@@ -237,7 +237,7 @@ TEST(Engine, RefusesATextForWhichThereIsNoMemoryBeforeItStarts) {
   ASSERT_FALSE(hidden);
   EXPECT_EQ(hidden.error().kind, ErrorKind::kOutOfMemory);
   EXPECT_NE(hidden.error().message.find("1073741824"), std::string::npos) << hidden.error().message;
-  EXPECT_NE(hidden.error().message.find("--kv-type bf16"), std::string::npos) << hidden.error().message;
+  EXPECT_NE(hidden.error().message.find("--kv-type q8"), std::string::npos) << hidden.error().message;
   EXPECT_EQ(session.size(), 0);
 }
 

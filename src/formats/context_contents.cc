@@ -163,8 +163,13 @@ class ContentsBuilder {
         return AddPages(head, section, at);
       case SectionKind::kState: {
         auto& parts = contents_.states[section.layer];
-        if ((section.flags & kReplacesEarlier) != 0) parts.clear();
-        parts.push_back({.offset = at, .bytes = section.bytes, .checksum = section.checksum});
+        const bool replaces = (section.flags & kReplacesEarlier) != 0;
+        if (replaces)
+          std::erase_if(parts, [](const ContextStatePart& part) { return part.replaces_earlier; });
+        parts.push_back({.offset = at,
+                         .bytes = section.bytes,
+                         .checksum = section.checksum,
+                         .replaces_earlier = replaces});
         return {};
       }
       case SectionKind::kNote: {

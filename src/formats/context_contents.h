@@ -29,6 +29,7 @@ struct ContextStatePart {
   uint64_t offset = 0;
   uint64_t bytes = 0;
   uint64_t checksum = 0;
+  bool replaces_earlier = false;  // those of its kind: there is one of them at most
 };
 
 // A text as it was saved.
@@ -52,7 +53,7 @@ struct ContextContents {
 struct ContextFrame {
   ContextHeader header;
   uint64_t header_bytes = 0;
-  uint64_t id = 0;        // of all parts of this file
+  uint64_t id = 0;                                       // of all parts of this file
   std::array<std::optional<Superblock>, 2> superblocks;  // those that are whole
   Superblock superblock;                                 // the younger of them
 };

@@ -68,7 +68,7 @@ enum class SectionKind : uint32_t {
   kState = 4,   // of one layer: opaque
   kNote = 5,    // opaque
 };
-inline constexpr uint32_t kReplacesEarlier = 1;  // a flag of kState: the layer's earlier ones no longer count
+inline constexpr uint32_t kReplacesEarlier = 1;  // a flag of kState: earlier ones with it no longer count
 
 // Sections follow the head and each other without gaps, in the order of the table.
 struct StoredSection {

@@ -37,8 +37,7 @@ struct ContextPageUpdate {
 
 struct ContextStateUpdate {
   uint32_t layer = 0;
-  bool replaces_earlier =
-      false;  // the layer's parts of before no longer count; else this one comes after them
+  bool replaces_earlier = false;  // the layer's earlier parts that did the same no longer count
   std::span<const std::byte> bytes;
 };
 

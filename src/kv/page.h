@@ -69,6 +69,7 @@ class KvPage {
   Io io_ = Io::kNone;
   std::shared_ptr<PageFile> file_;  // null: nowhere on disk
   uint64_t offset_ = 0;
+  std::optional<uint64_t> next_place_;  // of the pool's file, for when it is written
   uint64_t checksum_ = 0;
   std::optional<Error> failed_;  // why it did not come; for the next who asks
   // Neighbours among the pages in memory, the one used longest ago first.

@@ -25,6 +25,9 @@ class PageFile {
   virtual void Free(uint64_t offset) = 0;
   // Whether a page that changed may be written over what lies there; else it gets another place.
   virtual bool MayOverwrite(uint64_t offset) const = 0;
+  // Whether places are asked for when pages are made, in the order of the text, and not when they leave
+  // memory: then what the file looks like does not depend on when that was.
+  virtual bool InOrderOfText() const { return false; }
 };
 
 // A file without a name, which vanishes with the process however that ends.

@@ -65,8 +65,25 @@ std::shared_ptr<KvPage> KvPool::Own(std::unique_ptr<KvPage> page) {
                                  [pool = shared_from_this()](KvPage* p) { pool->Release(p); });
 }
 
+void KvPool::WriteTo(std::shared_ptr<PageFile> file) {
+  LH_CHECK(on_disk() && file != nullptr);
+  std::lock_guard lock(mutex_);
+  file_ = std::move(file);
+}
+
+void KvPool::WillWrite(KvPage& page) {
+  if (!on_disk()) return;
+  std::lock_guard lock(mutex_);
+  if (!file_->InOrderOfText() || page.next_place_) return;
+  if (page.file_ == file_ && file_->MayOverwrite(page.offset_)) return;
+  const Result<uint64_t> offset = file_->Allot();
+  if (!offset) throw PageError(offset.error());
+  page.next_place_ = *offset;
+}
+
 std::shared_ptr<KvPage> KvPool::Acquire() {
   auto page = std::make_unique<KvPage>();
+  WillWrite(*page);
   if (!on_disk()) {
     {
       std::lock_guard lock(mutex_);
@@ -323,8 +340,8 @@ bool KvPool::IsNear(const KvPage& page) const {
 // ---- To disk
 
 bool KvPool::StartWrite(std::unique_lock<std::mutex>& lock, KvPage& page) {
-  if (page.file_ != file_ || !file_->MayOverwrite(page.offset_)) {
-    const Result<uint64_t> offset = file_->Allot();
+  if (page.next_place_ || page.file_ != file_ || !file_->MayOverwrite(page.offset_)) {
+    const Result<uint64_t> offset = page.next_place_ ? *page.next_place_ : file_->Allot();
     if (!offset) {
       write_error_ = offset.error();
       return false;
@@ -332,6 +349,7 @@ bool KvPool::StartWrite(std::unique_lock<std::mutex>& lock, KvPage& page) {
     if (page.file_) page.file_->Free(page.offset_);
     page.file_ = file_;
     page.offset_ = *offset;
+    page.next_place_.reset();
   }
   page.io_ = KvPage::Io::kWriting;
   ++n_writing_;
@@ -388,7 +406,9 @@ KvPool::Place KvPool::PlaceOf(const KvPage& page) const {
 
 void KvPool::Done(const PageTransfer& transfer, const Status& status) {
   KvPage& page = *static_cast<KvPage*>(transfer.page);
-  const uint64_t checksum = status ? Checksum(transfer.bytes) : 0;
+  // Of the page, not of what fills its place.
+  const uint64_t checksum =
+      status ? Checksum(transfer.bytes.first(static_cast<std::size_t>(geometry_.PageBytes()))) : 0;
   std::lock_guard lock(mutex_);
   page.io_ = KvPage::Io::kNone;
   if (transfer.direction == PageTransfer::Direction::kRead) {

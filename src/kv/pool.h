@@ -87,8 +87,14 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   int64_t ram_bytes() const { return most_frames_ * geometry_.PageStride(); }
   std::string_view io_name() const { return io_ ? io_->name() : "none"; }
 
-  // A page of zeros. Throws std::bad_alloc.
+  // What is written from now on goes there. on_disk() only.
+  void WriteTo(std::shared_ptr<PageFile> file);
+
+  // A page of zeros. Throws std::bad_alloc, and PageError where its file gives places at once.
   std::shared_ptr<KvPage> Acquire();
+  // The page will be written to: its file, where it gives places at once, gives one if it needs another.
+  // Throws as Acquire does.
+  void WillWrite(KvPage& page);
   // A page that is on disk already. on_disk() only.
   std::shared_ptr<KvPage> Adopt(std::shared_ptr<PageFile> file, uint64_t offset, uint64_t checksum);
 
@@ -102,7 +108,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Whether nobody would wait for it.
   bool IsNear(const KvPage& page) const;
 
-  // All of these are on disk as they are, when it returns. Not synced.
+  // All of these are on disk as they are, in the file of WriteTo, when it returns. Not synced.
   Status Flush(std::span<KvPage* const> pages);
   struct Place {
     std::shared_ptr<PageFile> file;

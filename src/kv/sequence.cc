@@ -24,6 +24,8 @@ void KvSequence::Reserve(int64_t n) {
         const PinnedPage to = pool_->Write(*own);
         std::memcpy(to.data(), from.data(), static_cast<std::size_t>(geometry().PageBytes()));
         page = std::move(own);
+      } else {
+        pool_->WillWrite(*page);
       }
     }
     while (table.size() < n_pages) table.push_back(pool_->Acquire());
@@ -117,14 +119,17 @@ void KvSequence::Expect(int64_t layer) const {
   }
 }
 
-std::vector<KvPage*> KvSequence::Pages() const {
-  std::vector<KvPage*> pages;
-  const auto n_pages = static_cast<std::size_t>((size_ + kPageTokens - 1) / kPageTokens);
-  pages.reserve(tables_.size() * n_pages);
-  for (const auto& table : tables_) {
-    for (std::size_t i = 0; i < n_pages; ++i) pages.push_back(table[i].get());
+void KvSequence::Adopt(int64_t n, std::span<const KvPool::Place> pages) {
+  const std::size_t n_pages = static_cast<std::size_t>((n + kPageTokens - 1) / kPageTokens);
+  LH_CHECK(size_ == 0 && pages.size() == tables_.size() * n_pages);
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    tables_[t].clear();
+    tables_[t].reserve(n_pages);
+    for (const KvPool::Place& place : pages.subspan(t * n_pages, n_pages)) {
+      tables_[t].push_back(pool_->Adopt(place.file, place.offset, place.checksum));
+    }
   }
-  return pages;
+  size_ = n;
 }
 
 KvSequence KvSequence::Fork() const {

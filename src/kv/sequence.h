@@ -63,8 +63,14 @@ class KvSequence {
     return pool_->IsNear(*this->page(layer, kv_head, page));
   }
 
-  // All of its pages that hold tokens, layer by layer, head by head.
-  std::vector<KvPage*> Pages() const;
+  KvPage* PageAt(int64_t layer, int64_t kv_head, int64_t page) const {
+    return this->page(layer, kv_head, page).get();
+  }
+
+  // Takes over pages that are on disk, as the whole of an empty sequence: [n_layers][n_kv_heads][pages of n
+  // tokens].
+  void Adopt(int64_t n, std::span<const KvPool::Place> pages);
+  const std::shared_ptr<KvPool>& pool() const { return pool_; }
 
   // A sequence that shares all pages; either may go on without the other seeing it.
   KvSequence Fork() const;
@@ -73,7 +79,6 @@ class KvSequence {
   void Truncate(int64_t n);
 
  private:
-  const std::shared_ptr<KvPool>& pool() const { return pool_; }
   std::shared_ptr<KvPage>& page(int64_t layer, int64_t kv_head, int64_t index) {
     return tables_[static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head)]
                   [static_cast<std::size_t>(index)];

@@ -86,6 +86,8 @@ class Transformer {
   // Tokens that go through a layer together: each weight is de-quantised once per so many, or the nearest
   // whole steps of the policies.
   static constexpr int64_t kTokenBlock = 2048;
+  // The same behind n tokens of a sequence: more, where pages leave memory and come back for every block.
+  int64_t TokenBlock(int64_t n) const;
 
  private:
   struct Activations;
@@ -98,8 +100,6 @@ class Transformer {
   void Embed(int32_t token, float* out) const;
   void EnsureRotations(int64_t n_tokens);
   uint64_t ActivationBytes() const;  // of a token
-  // Of a sequence that holds n tokens.
-  int64_t TokenBlock(int64_t n) const;
   // In a call after which the sequence has n_end tokens.
   AttendingSequence Attending(SequenceState& sequence, int64_t layer, int64_t n_end) const;
 

@@ -28,6 +28,9 @@ int main(int argc, char** argv) {
       "ring?\"");
   Command command;
   longheads::AddRunCommand(program, command);
+  longheads::AddIngestCommand(program, command);
+  longheads::AddAskCommand(program, command);
+  longheads::AddContextCommand(program, command);
   longheads::AddTokenizeCommands(program, command);
   longheads::AddLogitsCommand(program, command);
   longheads::AddInfoCommand(program, command);

@@ -142,7 +142,7 @@ TEST(EncodeChatPrompt, ATurnEndsTheAnswerAndAsksAgain) {
                          Token{"</s>"}, Text{"\n<|assistant|>\n"}}));
   const Prompt llama_2(ReadGoldenVocabulary(GoldenPath("spm.json")), "llama-2");
   Ids ids = *EncodeChatTurn(llama_2.tokenizer(), llama_2.chat(), " And then? ");
-  EXPECT_EQ(llama_2.tokenizer().Decode(std::span(ids).first(1)), " ");  // between an answer and its end
+  EXPECT_EQ(llama_2.tokenizer().TokenBytes(ids.front(), false), " ");  // between an answer and its end
   ids.erase(ids.begin());
   EXPECT_EQ(ids, llama_2.Join({Token{"</s>"}, Token{"<s>"}, Text{"[INST] And then? [/INST]"}}));
 }

@@ -45,7 +45,7 @@ class Verify(unittest.TestCase):
                 self.assertEqual(list(text.phases), expected["phases"])
                 self.assertEqual(text.model_tokens, expected["model_tokens"])
                 self.assertEqual([list(text.pages[slot]) for slot in range(len(text.pages))], expected["pages"])
-                self.assertEqual([[part.hex() for part in parts] for parts in text.states], expected["states"])
+                self.assertEqual([[part.hex() for _, part in parts] for parts in text.states], expected["states"])
                 self.assertEqual([note.decode() for note in text.notes], expected["notes"])
                 self.assertEqual(text.n_checkpoints, expected["checkpoints"])
                 self.assertEqual(text.summary()["unfinished"], expected["unfinished"])

@@ -22,7 +22,7 @@ MAGIC_SUPERBLOCK = b"LHSUPER\n"
 MAGIC_CHECKPOINT = b"LHCHECK\n"
 TOKENS, PHASES, PAGES, STATE, NOTE = 1, 2, 3, 4, 5
 REPLACES_EARLIER = 1
-KV_TYPES = {0: "float32", 1: "bfloat16"}
+KV_TYPES = {0: "float32", 1: "bfloat16", 2: "q8"}
 
 
 class Damaged(Exception):
@@ -183,8 +183,8 @@ class Text:
                     self.pages[slot] = (offset, page_checksum)
             elif kind == STATE:
                 if flags == REPLACES_EARLIER:
-                    self.states[layer].clear()
-                self.states[layer].append(data)
+                    self.states[layer] = [one for one in self.states[layer] if not one[0]]
+                self.states[layer].append((flags, data))
             elif kind == NOTE:
                 self.notes.append(data)
             else:
@@ -216,7 +216,7 @@ class Text:
             "model_tokens": self.model_tokens,
             "checkpoints": self.n_checkpoints,
             "pages": len(self.pages),
-            "state_bytes": sum(len(part) for parts in self.states for part in parts),
+            "state_bytes": sum(len(part) for parts in self.states for _, part in parts),
             "superblocks": sum(one is not None for one in context.superblocks),
             "unfinished": context.superblock["newest"] != context.superblock["finished"],
         }

@@ -1,0 +1,186 @@
+// longheads ask: questions to a text that was read into a context file.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/memory.h"
+#include "cli/answer_options.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "engine/context.h"
+#include "tokenizer/chat_prompt.h"
+
+namespace longheads {
+namespace {
+
+struct AskOptions {
+  ModelOptions model;
+  AnswerOptions answer;
+  std::string path;
+  std::vector<std::string> questions;
+  bool thread = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Behind the text, or behind an answer to an earlier question.
+Result<std::vector<TokenId>> Encode(const Engine& engine, const std::string& question, bool chat,
+                                    bool after_answer) {
+  if (chat && after_answer) return EncodeChatTurn(engine.tokenizer(), *engine.chat_template(), question);
+  if (chat) return EncodeChatEnding(engine.tokenizer(), *engine.chat_template(), "\n\n" + question);
+  return engine.tokenizer().Encode("\n\n" + question, {.goes_on = true});
+}
+
+class Asking {
+ public:
+  Asking(Engine& engine, const AskOptions& options, bool chat, Session text)
+      : engine_(engine),
+        options_(options),
+        chat_(chat),
+        text_(std::move(text)),
+        thread_(engine.Fork(text_)) {}
+
+  Status Ask(const std::string& question) {
+    if (question.find_first_not_of(" \t\r\n") == std::string::npos)
+      return InvalidInput("the question is empty");
+    Session session = options_.thread ? std::move(thread_) : engine_.Fork(text_);
+    const bool after_answer = options_.thread && n_asked_ > 0;
+    const int64_t before = session.size();
+    const auto restore = [&] {
+      if (options_.thread) thread_ = std::move(session);
+    };
+    LH_ASSIGN(std::vector<TokenId> tokens, Encode(engine_, question, chat_, after_answer));
+    // What ended the last answer was not read yet.
+    tokens.insert(tokens.begin(), unread_.begin(), unread_.end());
+    const auto start = std::chrono::steady_clock::now();
+    const auto hidden = engine_.Prefill(session, tokens, Outputs::kLast, {.cancel = &InterruptToken()});
+    if (!hidden) {
+      restore();
+      return tl::unexpected<Error>(hidden.error());
+    }
+    Status written;
+    const Result<Generated> generated = engine_.Generate(session, *hidden,
+                                                         {.max_tokens = options_.answer.max_tokens,
+                                                          .sampling = options_.answer.sampling,
+                                                          .cancel = &InterruptToken(),
+                                                          .on_token = [&](TokenId, std::string_view text) {
+                                                            if (options_.json || text.empty()) return true;
+                                                            WriteOutput(text);
+                                                            written = FlushOutput();
+                                                            return written.has_value();
+                                                          }});
+    const int64_t n_read = session.size() - before;
+    if (!generated) {
+      restore();
+      return tl::unexpected<Error>(generated.error());
+    }
+    LH_TRY(written);
+    ++n_asked_;
+    if (options_.thread) {
+      const auto n_kept = static_cast<std::size_t>(n_read) - tokens.size();
+      unread_.assign(generated->tokens.begin() + static_cast<std::ptrdiff_t>(n_kept),
+                     generated->tokens.end());
+      thread_ = std::move(session);
+    }
+    const double seconds = SecondsSince(start);
+    if (options_.json) {
+      const nlohmann::json result = {{"question", question},
+                                     {"answer", generated->text},
+                                     {"stop", ReasonName(generated->reason)},
+                                     {"text_tokens", text_.size()},
+                                     {"answer_tokens", generated->tokens.size()},
+                                     {"tokens", generated->tokens},
+                                     {"seconds", seconds}};
+      Print("{}\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    } else {
+      Print("\n");
+    }
+    LH_TRY(FlushOutput());
+    if (!options_.quiet) {
+      Note("answered in {:.1f} s{}\n", seconds,
+           generated->reason == StopReason::kLength ? "; stopped at -n" : "");
+    }
+    if (generated->reason == StopReason::kCancelled) return MakeError(ErrorKind::kCancelled, "interrupted");
+    return {};
+  }
+
+ private:
+  Engine& engine_;
+  const AskOptions& options_;
+  bool chat_;
+  Session text_;
+  Session thread_;
+  std::vector<TokenId> unread_;  // of the thread's last answer: what nothing has followed yet
+  int64_t n_asked_ = 0;
+};
+
+Result<int> Ask(const AskOptions& options) {
+  LH_TRY(Check(options.answer));
+  LH_ASSIGN(const ContextSetup setup, ReadContextSetup(options.path));
+  LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
+  EngineOptions load = OptionsFor(setup, given);
+  // Pages come as they are asked for; they may not fill the memory.
+  if (load.kv_ram == 0) load.kv_ram = std::max<uint64_t>(AvailableMemory() / 2, 64 << 20);
+  const auto start = std::chrono::steady_clock::now();
+  LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
+  if (setup.chat && engine->chat_template() == nullptr) return Unsupported(engine->chat_template_error());
+  const double load_seconds = SecondsSince(start);
+  LH_ASSIGN(Session text, OpenContext(*engine, options.path));
+  if (!options.quiet) {
+    Note("{}: {} tokens of {}, read with {}, {}; opened in {:.2f} s (the model in {:.2f} s)\n", options.path,
+         text.size(), setup.source.empty() ? "a text" : setup.source, setup.attention,
+         engine->DescribeKernels(), SecondsSince(start) - load_seconds, load_seconds);
+  }
+  Asking asking(*engine, options, setup.chat, std::move(text));
+  for (const std::string& question : options.questions) {
+    if (options.questions.size() > 1 && !options.json) Print("> {}\n", question);
+    LH_TRY(asking.Ask(question));
+  }
+  if (options.questions.empty()) {
+    std::string line;
+    while (!InterruptToken().cancelled() && std::getline(std::cin, line)) {
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      LH_TRY(asking.Ask(line));
+    }
+  }
+  return InterruptToken().cancelled() ? kInterruptedStatus : 0;
+}
+
+}  // namespace
+
+void AddAskCommand(CLI::App& program, Command& command) {
+  CLI::App* const app = program.add_subcommand("ask", "Answers questions about a text that was ingested");
+  const auto options = std::make_shared<AskOptions>();
+  app->add_option("FILE", options->path, "the context file")->type_name("FILE")->required();
+  app->add_option(
+         "-q,--question", options->questions,
+         "a question; several are answered one by one, each from the text alone. Without it, each line of "
+         "standard input is one")
+      ->type_name("TEXT")
+      ->group("Text");
+  app->add_flag("--chat", options->thread, "each question follows the answer to the one before")
+      ->group("Text");
+  AddModelOptions(*app, options->model, /*with_attention=*/false);
+  AddAnswerOptions(*app, options->answer);
+  app->add_flag("--json", options->json, "print one JSON object for each question")->group("Output");
+  app->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");
+  app->footer(
+      "Method, RoPE, --compute and --kv-type are the file's; without --kv-ram, half of the memory that is "
+      "free may be\n"
+      "taken for pages of the file.\n\nExamples:\n"
+      "  longheads ask book.lhctx -q \"Who stole the ring?\"\n"
+      "  longheads ask book.lhctx --chat < questions.txt");
+  app->callback([options, &command] { command = [options] { return Ask(*options); }; });
+}
+
+}  // namespace longheads

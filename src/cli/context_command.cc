@@ -1,0 +1,183 @@
+// longheads context: what is in a context file, whether it is whole, more text, and the text itself.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/cores.h"
+#include "cli/command.h"
+#include "cli/context_reading.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/text_input.h"
+#include "engine/context.h"
+#include "formats/output_file.h"
+
+namespace longheads {
+namespace {
+
+struct ContextOptions {
+  std::string path;
+  ModelOptions model;
+  TextInput input;
+  std::string join = "\n\n";
+  std::string out;
+  bool tokens = false;
+  bool json = false;
+  bool quiet = false;
+  bool replace_invalid = false;
+};
+
+Result<int> Info(const ContextOptions& options) {
+  LH_ASSIGN(const ContextReader reader,
+            ContextReader::Open(options.path, {.which = ContextReader::Which::kNewest}));
+  LH_ASSIGN(const ContextSetup setup, ParseContextSetup(options.path, reader.header().metadata));
+  const ContextContents& contents = reader.contents();
+  const ContextGeometry& geometry = reader.header().geometry;
+  uint64_t state_bytes = 0;
+  for (const auto& parts : contents.states) {
+    for (const ContextStatePart& part : parts) state_bytes += part.bytes;
+  }
+  const uint64_t page_bytes = contents.pages.size() * geometry.page_stride;
+  LH_ASSIGN(const uint64_t file_bytes, reader.file().Size());
+  if (options.json) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::parse(reader.header().metadata);
+    json["tokens"] = contents.tokens.size();
+    json["model_tokens"] = contents.model_tokens;
+    json["checkpoints"] = reader.n_checkpoints();
+    json["file_bytes"] = file_bytes;
+    json["page_bytes"] = page_bytes;
+    json["state_bytes"] = state_bytes;
+    json["unfinished"] = reader.has_unfinished();
+    Print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return 0;
+  }
+  const auto line = [](std::string_view name, const std::string& value) {
+    Print("{:<12} {}\n", name, value);
+  };
+  line("text",
+       fmt::format("{} tokens{}{}", contents.tokens.size(), setup.source.empty() ? "" : " of " + setup.source,
+                   setup.chat ? ", in a user's message" : ""));
+  line("model", fmt::format("{} (fingerprint {:016x})", setup.model, setup.model_fingerprint));
+  line("attention", setup.attention + (setup.rope.Text().empty() ? "" : "; " + setup.rope.Text()));
+  line("types", fmt::format("compute {}, keys and values {}", setup.compute, setup.kv_type));
+  line("shape", fmt::format("{} layers, {} key/value heads of {}", geometry.n_layers, geometry.n_kv_heads,
+                            geometry.head_dim));
+  line("size", fmt::format("{}: pages {}, method's state {}, in {} checkpoints", FormatBytes(file_bytes),
+                           FormatBytes(page_bytes), FormatBytes(state_bytes), reader.n_checkpoints()));
+  line("written by", setup.program);
+  if (reader.has_unfinished()) line("unfinished", "its writer was interrupted: the same command goes on");
+  return 0;
+}
+
+Result<int> Verify(const ContextOptions& options) {
+  LH_ASSIGN(const ContextReader reader, ContextReader::Open(options.path, {.direct = true}));
+  LH_TRY(ParseContextSetup(options.path, reader.header().metadata));
+  ThreadPool pool(PhysicalCores());
+  LH_ASSIGN(const std::vector<std::string> damage,
+            reader.Verify(pool, [](uint64_t, uint64_t) { return !InterruptToken().cancelled(); }));
+  for (const std::string& one : damage) Print("{}\n", one);
+  if (!damage.empty()) {
+    return InvalidInput(fmt::format("{} is damaged in {} place{}", options.path, damage.size(),
+                                    damage.size() == 1 ? "" : "s"));
+  }
+  Print("{} is whole: {} tokens, {} pages\n", options.path, reader.contents().tokens.size(),
+        reader.contents().pages.size());
+  return 0;
+}
+
+Result<int> Append(const ContextOptions& options) {
+  LH_ASSIGN(const ContextSetup setup, ReadContextSetup(options.path));
+  LH_ASSIGN(std::string text, ReadText(options.input));
+  std::string note;
+  LH_TRY(CheckUtf8(text, options.replace_invalid, note));
+  if (!note.empty() && !options.quiet) Note("{}\n", note);
+  const std::size_t end = text.find_last_not_of(" \t\r\n");
+  if (end == std::string::npos) return InvalidInput("the text is empty: there is nothing to add");
+  text = options.join + text.substr(0, end + 1);
+
+  LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
+  EngineOptions load = OptionsFor(setup, given);
+  load.kv_disk = std::filesystem::absolute(options.path).parent_path().string();
+  LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
+  LH_ASSIGN(const std::vector<TokenId> tokens,
+            engine->tokenizer().Encode(text, {.goes_on = true, .cancel = &InterruptToken()}));
+  LH_ASSIGN(const ContextReader before, ContextReader::Open(options.path, {}));
+  const auto n_before = static_cast<int64_t>(before.contents().tokens.size());
+  LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, ContextIngest::Append(*engine, options.path));
+  // What an interrupted command added is there already.
+  const std::span<const TokenId> added =
+      std::span(ingest->session().tokens()).subspan(static_cast<std::size_t>(n_before));
+  if (added.size() > tokens.size() || !std::equal(added.begin(), added.end(), tokens.begin())) {
+    return InvalidInput(
+        fmt::format("another text was being added to {} when its writer was interrupted: add that one first",
+                    options.path));
+  }
+  if (!options.quiet) AnnounceReading(*engine, n_before + static_cast<int64_t>(tokens.size()));
+  LH_TRY(ReadInto(*ingest, std::span(tokens).subspan(added.size()), options.quiet));
+  LH_TRY(ingest->Finish());
+  if (!options.quiet) Note("{}: {} tokens\n", options.path, ingest->session().size());
+  return 0;
+}
+
+Result<int> Export(const ContextOptions& options) {
+  LH_ASSIGN(const ContextReader reader, ContextReader::Open(options.path, {}));
+  LH_ASSIGN(const ContextSetup setup, ParseContextSetup(options.path, reader.header().metadata));
+  const std::vector<int32_t>& tokens = reader.contents().tokens;
+  std::string text;
+  if (options.tokens) {
+    for (const int32_t token : tokens) text += fmt::format("{}\n", token);
+  } else {
+    LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
+    LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(OptionsFor(setup, given)));
+    LH_TRY(OpenContext(*engine, options.path));  // says where the model is another one
+    text = engine->tokenizer().Decode(tokens, /*special=*/true) + "\n";
+  }
+  if (options.out.empty()) {
+    WriteOutput(text);
+    return 0;
+  }
+  LH_TRY(WriteFile(options.out, text));
+  return 0;
+}
+
+}  // namespace
+
+void AddContextCommand(CLI::App& program, Command& command) {
+  CLI::App* const app =
+      program.add_subcommand("context", "Looks into context files, checks, extends and exports them");
+  app->require_subcommand(1);
+  const auto options = std::make_shared<ContextOptions>();
+  const auto add = [&](const char* name, const char* what, Result<int> (*run)(const ContextOptions&)) {
+    CLI::App* const one = app->add_subcommand(name, what);
+    one->add_option("FILE", options->path, "the context file")->type_name("FILE")->required();
+    one->callback([options, run, &command] { command = [options, run] { return run(*options); }; });
+    return one;
+  };
+  CLI::App* const info = add("info", "Says what a file holds, and with what it was read", Info);
+  info->add_flag("--json", options->json, "as one JSON object");
+  add("verify", "Reads every byte that counts and holds it against its checksum", Verify);
+  CLI::App* const append =
+      add("append", "Reads more text behind the text; until it is done, the old text stands", Append);
+  AddTextInput(*append, options->input, "Text");
+  append->add_option("--join", options->join, "what stands between the old text and the new one")
+      ->type_name("TEXT")
+      ->group("Text");
+  append->add_flag("--replace-invalid", options->replace_invalid, "read U+FFFD where the text is not UTF-8")
+      ->group("Text");
+  AddModelOptions(*append, options->model, /*with_attention=*/false);
+  append->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");
+  CLI::App* const text =
+      add("export", "Writes the text as the model read it, control tokens and all", Export);
+  text->add_option("-o,--out", options->out, "to a file instead of standard output")->type_name("FILE");
+  text->add_flag("--tokens", options->tokens, "token ids, one a line; needs no model");
+  AddModelOptions(*text, options->model, /*with_attention=*/false);
+  app->footer(
+      "docs/context-file.md has the format; tools/context/verify.py checks a file without this program.");
+}
+
+}  // namespace longheads

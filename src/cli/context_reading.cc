@@ -1,0 +1,32 @@
+#include "cli/context_reading.h"
+
+#include <fmt/format.h>
+
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+
+namespace longheads {
+
+void AnnounceReading(const Engine& engine, int64_t n_tokens) {
+  Note("{}: {} tokens, {} threads, {}\n", engine.file().name(), n_tokens, engine.threads(),
+       engine.DescribeKernels());
+  Note("{}\n", engine.ExplainAttention());
+  const std::string warning = engine.AttentionWarning(n_tokens);
+  if (!warning.empty()) Note("warning: {}\n", warning);
+}
+
+Status ReadInto(ContextIngest& ingest, std::span<const TokenId> tokens, bool quiet) {
+  PrefillProgress progress("reading", static_cast<int64_t>(tokens.size()));
+  const Status read = ingest.Read(tokens, {.cancel = &InterruptToken(), .progress = [&](double share) {
+                                             if (!quiet) progress(share);
+                                           }});
+  progress.Finish();
+  if (read || read.error().kind != ErrorKind::kCancelled) return read;
+  return MakeError(
+      ErrorKind::kCancelled,
+      fmt::format("interrupted behind token {}, which is kept: the same command goes on from there",
+                  ingest.session().size()));
+}
+
+}  // namespace longheads

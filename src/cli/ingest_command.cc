@@ -1,0 +1,139 @@
+// longheads ingest: reads a text once, into a context file that `longheads ask` opens.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include "base/bytes.h"
+#include "cli/command.h"
+#include "cli/context_reading.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/text_input.h"
+#include "engine/context.h"
+#include "tokenizer/chat_prompt.h"
+
+namespace longheads {
+namespace {
+
+struct IngestOptions {
+  ModelOptions model;
+  TextInput input;
+  std::string out;
+  int64_t answer_room = 4096;
+  bool no_chat = false;
+  bool replace_invalid = false;
+  bool restart = false;
+  bool quiet = false;
+};
+
+// The text up to where a question will follow: white space at its end would part from the words it belongs
+// to.
+Result<std::vector<TokenId>> Encode(const Engine& engine, const std::string& text, bool chat) {
+  const std::size_t end = text.find_last_not_of(" \t\r\n");
+  if (end == std::string::npos) return InvalidInput("the text is empty: there is nothing to read");
+  const std::string_view trimmed = std::string_view(text).substr(0, end + 1);
+  const CancelToken* const cancel = &InterruptToken();
+  if (chat) return EncodeChatOpening(engine.tokenizer(), *engine.chat_template(), trimmed, cancel);
+  return engine.tokenizer().Encode(trimmed, {.add_special = true, .cancel = cancel});
+}
+
+// What was begun with this text and these options goes on; anything else is left alone.
+Result<std::unique_ptr<ContextIngest>> BeginOrResume(Engine& engine, const IngestOptions& options,
+                                                     const ContextSetup& setup,
+                                                     std::span<const TokenId> tokens) {
+  const bool there_is_one = std::filesystem::exists(ContextWriter::PartialPath(options.out));
+  Result<std::unique_ptr<ContextIngest>> begun =
+      ContextIngest::Begin(engine, options.out, setup, options.restart);
+  if (begun || !there_is_one || options.restart) return begun;
+  const Error refused = begun.error();
+  auto resumed = ContextIngest::Resume(engine, options.out);
+  if (!resumed) return tl::unexpected<Error>(refused);
+  ContextSetup before = (*resumed)->setup();
+  before.program = setup.program;
+  before.source = setup.source;
+  const std::vector<TokenId>& read = (*resumed)->session().tokens();
+  if (WriteContextSetup(before) != WriteContextSetup(setup) || read.size() > tokens.size() ||
+      !std::equal(read.begin(), read.end(), tokens.begin())) {
+    return InvalidInput(
+        fmt::format("{} holds the beginning of another text, or of this one read with other options: give "
+                    "those options, or begin anew with --restart",
+                    ContextWriter::PartialPath(options.out)));
+  }
+  if (!options.quiet) Note("goes on behind token {} of {}\n", read.size(), tokens.size());
+  return resumed;
+}
+
+Result<int> Ingest(const IngestOptions& options) {
+  if (options.out.empty()) return InvalidInput("where to? name the context file with -o FILE.lhctx");
+  LH_ASSIGN(const std::string text, ReadText(options.input));
+  std::string note;
+  LH_TRY(CheckUtf8(text, options.replace_invalid, note));
+  if (!note.empty() && !options.quiet) Note("{}\n", note);
+
+  LH_ASSIGN(EngineOptions load, EngineOptionsOf(options.model));
+  load.kv_may_leave = true;
+  // Pages go to the file itself, so that it is its folder which must have room.
+  load.kv_disk = std::filesystem::absolute(options.out).parent_path().string();
+  LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
+  const bool chat = !options.no_chat && engine->chat_template() != nullptr;
+  if (!chat && !options.no_chat && engine->file().Find("tokenizer.chat_template") != nullptr) {
+    return Unsupported(engine->chat_template_error());
+  }
+  LH_ASSIGN(const std::vector<TokenId> tokens, Encode(*engine, text, chat));
+  const int64_t n = static_cast<int64_t>(tokens.size());
+  const std::string source =
+      options.input.file.empty() ? "" : std::filesystem::path(options.input.file).filename().string();
+  LH_ASSIGN(const ContextSetup setup, SetupOf(*engine, load, n + options.answer_room, chat, source));
+  LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, BeginOrResume(*engine, options, setup, tokens));
+  if (!options.quiet) AnnounceReading(*engine, n);
+  const int64_t done = ingest->session().size();
+  LH_TRY(ReadInto(*ingest, std::span(tokens).subspan(static_cast<std::size_t>(done)), options.quiet));
+  LH_TRY(ingest->Finish());
+  if (!options.quiet) {
+    Note("{}: {} tokens, {}. Ask it with: longheads ask {} -q \"...\"\n", options.out, n,
+         FormatBytes(std::filesystem::file_size(options.out)), options.out);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void AddIngestCommand(CLI::App& program, Command& command) {
+  CLI::App* const app =
+      program.add_subcommand("ingest", "Reads a text once, into a context file that 'ask' opens");
+  const auto options = std::make_shared<IngestOptions>();
+  AddTextInput(*app, options->input, "Text");
+  app->add_option("-o,--out", options->out,
+                  "the context file; until the text is read to its end, FILE.partial")
+      ->type_name("FILE")
+      ->group("Text");
+  app->add_flag("--restart", options->restart,
+                "begin anew where a reading was interrupted; without it the same command goes on")
+      ->group("Text");
+  app->add_option(
+         "--answer-room", options->answer_room,
+         "tokens of questions and answers to come, for methods that are fitted to the length of the text")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str()
+      ->group("Text");
+  app->add_flag("--no-chat", options->no_chat,
+                "the text stands alone, in no message of the model's chat template")
+      ->group("Text");
+  app->add_flag("--replace-invalid", options->replace_invalid, "read U+FFFD where the text is not UTF-8")
+      ->group("Text");
+  AddModelOptions(*app, options->model);
+  app->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");
+  app->footer(
+      "White space at the end of the text is left out. After a kill or Ctrl-C the same command goes on "
+      "behind the last\n"
+      "whole block.\n\nExamples:\n"
+      "  longheads ingest -f book.txt -o book.lhctx\n"
+      "  longheads ingest -f logs.txt -o logs.lhctx --attn longheads,window=2048 --kv-type q8 --kv-ram 1g");
+  app->callback([options, &command] { command = [options] { return Ingest(*options); }; });
+}
+
+}  // namespace longheads

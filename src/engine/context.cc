@@ -1,0 +1,228 @@
+#include "engine/context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "engine/esa_compression.h"
+#include "engine/session_archive.h"
+
+namespace longheads {
+
+// A context file that is being written, as the store sees it.
+class ContextPages final : public PageFile {
+ public:
+  ContextPages(std::shared_ptr<ContextWriter> writer, uint64_t stride)
+      : writer_(std::move(writer)), stride_(stride) {
+    committed_ = writer_->AllotPages(0);
+    end_ = committed_.load();
+  }
+
+  const RawFile& file() const override { return writer_->file(); }
+  Result<uint64_t> Allot() override {
+    const uint64_t offset = writer_->AllotPages(1);
+    end_ = offset + stride_;
+    return offset;
+  }
+  void Free(uint64_t) override {}  // files only grow
+  bool MayOverwrite(uint64_t offset) const override { return offset >= committed_; }
+  bool InOrderOfText() const override { return true; }
+
+  void Committed() { committed_ = end_.load(); }
+
+ private:
+  std::shared_ptr<ContextWriter> writer_;
+  uint64_t stride_;
+  std::atomic<uint64_t> committed_;  // pages before belong to a text that is whole
+  std::atomic<uint64_t> end_;
+};
+
+namespace {
+
+// A finished file, as the store sees it: nothing is written there.
+class FinishedPages final : public PageFile {
+ public:
+  explicit FinishedPages(ContextReader reader) : reader_(std::move(reader)) {}
+
+  const RawFile& file() const override { return reader_.file(); }
+  Result<uint64_t> Allot() override {
+    return MakeError(ErrorKind::kIo, "a finished context file takes no pages");
+  }
+  void Free(uint64_t) override {}
+  bool MayOverwrite(uint64_t) const override { return false; }
+
+ private:
+  ContextReader reader_;
+};
+
+uint64_t FingerprintTokenizer(const Vocabulary& vocabulary) {
+  std::string all = fmt::format("{} {} {} {}\n", static_cast<int>(vocabulary.model), vocabulary.pre_tokenizer,
+                                vocabulary.bos, vocabulary.eos);
+  for (const std::string& token : vocabulary.tokens) {
+    all += token;
+    all += '\0';
+  }
+  return Checksum(std::as_bytes(std::span(all)));
+}
+
+ContextGeometry GeometryOf(const KvGeometry& kv) {
+  return {.n_layers = static_cast<uint32_t>(kv.n_layers),
+          .n_kv_heads = static_cast<uint32_t>(kv.n_kv_heads),
+          .head_dim = static_cast<uint32_t>(kv.head_dim),
+          .kv_type = static_cast<uint32_t>(kv.type),
+          .page_tokens = static_cast<uint32_t>(kPageTokens),
+          .page_bytes = static_cast<uint64_t>(kv.PageBytes()),
+          .page_stride = static_cast<uint64_t>(kv.PageStride())};
+}
+
+// Whether the engine is the one that the file was made with; and makes it expect the text as it did then.
+Status Agree(Engine& engine, const std::string& path, const ContextHeader& header,
+             const ContextSetup& setup) {
+  LH_ASSIGN(const uint64_t model, FingerprintModel(engine.file().name()));
+  if (model != setup.model_fingerprint) {
+    return InvalidInput(
+        fmt::format("{} was made with another model, {}: name that one with -m", path, setup.model));
+  }
+  if (FingerprintTokenizer(engine.tokenizer().vocabulary()) != setup.tokenizer_fingerprint) {
+    return InvalidInput(
+        fmt::format("{} was made with another vocabulary than {} has", path, engine.file().name()));
+  }
+  if (header.geometry != GeometryOf(engine.kv_geometry())) {
+    return InvalidInput(
+        fmt::format("{}: its keys and values have another shape or type than the model's", path));
+  }
+  if (setup.expected_tokens > 0) LH_TRY(engine.ExpectText(setup.expected_tokens));
+  return {};
+}
+
+}  // namespace
+
+Result<ContextSetup> ReadContextSetup(const std::string& path) {
+  LH_ASSIGN(const RawFile file, RawFile::Open(path, {.mode = RawFile::Mode::kRead}));
+  LH_ASSIGN(const ContextFrame frame, ReadContextFrame(file));
+  return ParseContextSetup(path, frame.header.metadata);
+}
+
+EngineOptions OptionsFor(const ContextSetup& setup, EngineOptions options) {
+  options.attention = setup.attention;
+  options.compute = setup.compute;
+  options.kv_type = setup.kv_type;
+  options.rope = setup.rope;
+  options.kv_may_leave = true;
+  return options;
+}
+
+Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options, int64_t expected_tokens,
+                             bool chat, const std::string& source) {
+  LH_ASSIGN(const uint64_t model, FingerprintModel(engine.file().name()));
+  return ContextSetup{.program = "longheads " LONGHEADS_VERSION,
+                      .model = std::filesystem::path(engine.file().name()).filename().string(),
+                      .model_fingerprint = model,
+                      .tokenizer_fingerprint = FingerprintTokenizer(engine.tokenizer().vocabulary()),
+                      .attention = options.attention,
+                      .rope = options.rope,
+                      .compute = std::string(NameOf(engine.compute())),
+                      .kv_type = NameOf(engine.kv_type()),
+                      .expected_tokens = engine.FollowsTextLength() ? expected_tokens : 0,
+                      .chat = chat,
+                      .source = source};
+}
+
+// ---- Reading into a file
+
+ContextIngest::ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr<ContextWriter> writer)
+    : engine_(engine),
+      setup_(std::move(setup)),
+      writer_(std::move(writer)),
+      pages_(std::make_shared<ContextPages>(writer_, writer_->header().geometry.page_stride)),
+      session_(engine.NewSession()) {
+  SessionArchive::WriteTo(engine_, pages_);
+}
+
+ContextIngest::~ContextIngest() = default;
+
+Result<std::unique_ptr<ContextIngest>> ContextIngest::Begin(Engine& engine, const std::string& path,
+                                                            const ContextSetup& setup, bool restart) {
+  using Unfinished = ContextWriter::CreateOptions::Unfinished;
+  const ContextHeader header{.geometry = GeometryOf(engine.kv_geometry()),
+                             .metadata = WriteContextSetup(setup)};
+  LH_ASSIGN(std::unique_ptr<ContextWriter> writer,
+            ContextWriter::Create(
+                path, header,
+                {.direct = true, .unfinished = restart ? Unfinished::kDiscard : Unfinished::kRefuse}));
+  if (setup.expected_tokens > 0) LH_TRY(engine.ExpectText(setup.expected_tokens));
+  return std::unique_ptr<ContextIngest>(new ContextIngest(engine, setup, std::move(writer)));
+}
+
+Result<std::unique_ptr<ContextIngest>> ContextIngest::Resume(Engine& engine, const std::string& path) {
+  LH_ASSIGN(ContextWriter::Resumed resumed, ContextWriter::Resume(path, /*direct=*/true));
+  return GoOn(engine, std::move(resumed), ContextWriter::PartialPath(path));
+}
+
+Result<std::unique_ptr<ContextIngest>> ContextIngest::Append(Engine& engine, const std::string& path) {
+  LH_ASSIGN(ContextWriter::Resumed resumed,
+            ContextWriter::Append(path, ContextWriter::From::kNewest, /*direct=*/true));
+  return GoOn(engine, std::move(resumed), path);
+}
+
+Result<std::unique_ptr<ContextIngest>> ContextIngest::GoOn(Engine& engine, ContextWriter::Resumed resumed,
+                                                           const std::string& path) {
+  const ContextHeader& header = resumed.writer->header();
+  LH_ASSIGN(ContextSetup setup, ParseContextSetup(path, header.metadata));
+  LH_TRY(Agree(engine, path, header, setup));
+  std::unique_ptr<ContextIngest> ingest(
+      new ContextIngest(engine, std::move(setup), std::move(resumed.writer)));
+  LH_TRY(SessionArchive::Restore(engine, resumed.contents, ingest->pages_, path, ingest->session_));
+  ingest->committed_ = ingest->session_.size();
+  return ingest;
+}
+
+Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl& control) {
+  const int64_t total = static_cast<int64_t>(tokens.size());
+  for (int64_t begin = 0, end = 0; begin < total; begin = end) {
+    end = std::min(total, begin + engine_.BlockBehind(session_));
+    ForwardControl of_block = control;
+    if (control.progress) {
+      of_block.progress = [&](double share) {
+        const double done = static_cast<double>(begin) + share * static_cast<double>(end - begin);
+        control.progress(done / static_cast<double>(total));
+      };
+    }
+    LH_TRY(engine_.Prefill(
+        session_, tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
+        Outputs::kNone, of_block));
+    LH_TRY(Commit());
+  }
+  return {};
+}
+
+Status ContextIngest::Commit() {
+  LH_ASSIGN(const SessionArchive::Delta delta, SessionArchive::Save(engine_, session_, committed_));
+  LH_TRY(writer_->Commit(delta.Spans()));
+  pages_->Committed();
+  SessionArchive::Saved(session_);
+  committed_ = session_.size();
+  return {};
+}
+
+Status ContextIngest::Finish() { return writer_->Finish(); }
+
+// ---- Opening
+
+Result<Session> OpenContext(Engine& engine, const std::string& path) {
+  LH_ASSIGN(ContextReader reader, ContextReader::Open(path, {.direct = true}));
+  LH_ASSIGN(const ContextSetup setup, ParseContextSetup(path, reader.header().metadata));
+  LH_TRY(Agree(engine, path, reader.header(), setup));
+  const ContextContents contents = reader.TakeContents();
+  Session session = engine.NewSession();
+  LH_TRY(SessionArchive::Restore(engine, contents, std::make_shared<FinishedPages>(std::move(reader)), path,
+                                 session));
+  return session;
+}
+
+}  // namespace longheads

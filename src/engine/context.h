@@ -1,0 +1,74 @@
+// Texts that outlive the process: read block by block into a context file, and opened from it again. The file
+// is formats/context_writer.h and context_reader.h; pages lie in it and come as the store asks for them
+// (kv/pool.h). An engine that is given a context must let pages leave memory (EngineOptions::kv_may_leave),
+// and be loaded with what the file's setup says (OptionsFor).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "engine/context_setup.h"
+#include "engine/engine.h"
+#include "formats/context_reader.h"
+#include "formats/context_writer.h"
+
+namespace longheads {
+
+class ContextPages;
+
+// What the header of a context file, or of one that is not finished yet, says.
+Result<ContextSetup> ReadContextSetup(const std::string& path);
+
+// `options` with what the setup says in the place of method, types and RoPE. The rest is how, not what:
+// threads, memory, kernels.
+EngineOptions OptionsFor(const ContextSetup& setup, EngineOptions options);
+
+// The setup of what `engine` reads; it was loaded with `options`.
+Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options, int64_t expected_tokens,
+                             bool chat, const std::string& source);
+
+// A text that is being read into a file. One at a time in an engine, and no other session beside it.
+class ContextIngest {
+ public:
+  // Begins PATH.partial; `restart`: also where one was begun, which is thrown away.
+  static Result<std::unique_ptr<ContextIngest>> Begin(Engine& engine, const std::string& path,
+                                                      const ContextSetup& setup, bool restart);
+  // Goes on with PATH.partial behind its last whole block.
+  static Result<std::unique_ptr<ContextIngest>> Resume(Engine& engine, const std::string& path);
+  // Adds to a finished file, behind what an interrupted one had added; what stood there stays readable until
+  // Finish.
+  static Result<std::unique_ptr<ContextIngest>> Append(Engine& engine, const std::string& path);
+  ~ContextIngest();
+
+  const ContextSetup& setup() const { return setup_; }
+  // What has been read and is on disk.
+  const Session& session() const { return session_; }
+
+  // Reads the next tokens, in blocks, each of which is on disk for good before the next begins; one block
+  // where the method's calls may not be cut (Engine::CallUnit). An interrupt or an error loses the block that
+  // was being read.
+  Status Read(std::span<const TokenId> tokens, const ForwardControl& control);
+  // Makes it the file that is opened.
+  Status Finish();
+
+ private:
+  ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr<ContextWriter> writer);
+  static Result<std::unique_ptr<ContextIngest>> GoOn(Engine& engine, ContextWriter::Resumed resumed,
+                                                     const std::string& path);
+  Status Commit();
+
+  Engine& engine_;
+  ContextSetup setup_;
+  std::shared_ptr<ContextWriter> writer_;
+  std::shared_ptr<ContextPages> pages_;
+  Session session_;
+  int64_t committed_ = 0;  // tokens of the session
+};
+
+// The text of a context file, as it was when it was finished; the file must stay as long as sessions of it.
+Result<Session> OpenContext(Engine& engine, const std::string& path);
+
+}  // namespace longheads

@@ -1,0 +1,269 @@
+// A text that was read into a file and opened again goes on bit for bit as one that never left.
+#include "engine/context.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/gguf_builder.h"
+#include "tests/support/model_file.h"
+#include "tests/support/tiny_transformer.h"
+
+namespace longheads {
+namespace {
+
+constexpr TinyLlamaOptions kTiny = {.n_layers = 3,
+                                    .embed = 32,
+                                    .n_heads = 4,
+                                    .n_kv_heads = 2,
+                                    .head_dim = 16,
+                                    .ffn = 48,
+                                    .context_length = 8192};
+constexpr int64_t kText = 5003;
+constexpr int64_t kAnswer = 12;
+
+struct Case {
+  const char* attention;
+  const char* kv_type;
+};
+
+class ContextTest : public testing::TestWithParam<Case> {
+ protected:
+  ContextTest() : model_(TinyLlama(kTiny)), folder_(testing::TempDir() + "/context_test_" + Name()) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~ContextTest() override { std::filesystem::remove_all(folder_); }
+
+  static std::string Name() {
+    std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::ranges::replace(name, '/', '_');
+    return name;
+  }
+
+  EngineOptions Options(uint64_t kv_ram = 0) const {
+    return {.model_path = model_.path(),
+            .attention = GetParam().attention,
+            .compute = "f32",
+            .kv_type = GetParam().kv_type,
+            .kv_ram = kv_ram,
+            .kv_disk = testing::TempDir(),
+            .kv_may_leave = true,
+            .threads = 2};
+  }
+  std::unique_ptr<Engine> Load(uint64_t kv_ram = 0) const {
+    auto engine = Engine::Load(Options(kv_ram));
+    EXPECT_TRUE(engine) << engine.error().message;
+    return engine ? std::move(*engine) : nullptr;
+  }
+  std::string Path(const char* name) const { return folder_ + "/" + name; }
+  static std::span<const TokenId> Part(int64_t begin, int64_t end) {
+    static const std::vector<TokenId> tokens = TinyTokens(kText + 1000, 256, 1);
+    return std::span(tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  }
+
+  // A prompt and some tokens behind the text.
+  static std::vector<float> Ask(Engine& engine, const Session& text) {
+    Session session = engine.Fork(text);
+    const auto prompt = engine.Prefill(session, Part(kText, kText + 30), Outputs::kAll, {});
+    EXPECT_TRUE(prompt) << prompt.error().message;
+    if (!prompt) return {};
+    std::vector<float> all = *prompt;
+    for (const TokenId& token : Part(kText + 30, kText + 30 + kAnswer)) {
+      Session* const self = &session;
+      const auto hidden = engine.Decode(std::span(&self, 1), std::span(&token, 1));
+      EXPECT_TRUE(hidden) << hidden.error().message;
+      if (hidden) all.insert(all.end(), hidden->begin(), hidden->end());
+    }
+    return all;
+  }
+  // The same of a text that was read in memory.
+  std::vector<float> Expected(int64_t n = kText) const {
+    EngineOptions options = Options();
+    options.kv_may_leave = false;
+    const auto engine = *Engine::Load(options);
+    Session session = engine->NewSession();
+    EXPECT_TRUE(engine->Prefill(session, Part(0, n), Outputs::kNone, {}));
+    return Ask(*engine, session);
+  }
+  static bool Same(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && !a.empty() &&
+           std::memcmp(a.data(), b.data(), sizeof(float) * a.size()) == 0;
+  }
+
+  std::unique_ptr<ContextIngest> Begin(Engine& engine, const std::string& path) const {
+    const ContextSetup setup = *SetupOf(engine, Options(), kText, /*chat=*/false, "a test");
+    auto ingest = ContextIngest::Begin(engine, path, setup, /*restart=*/false);
+    EXPECT_TRUE(ingest) << ingest.error().message;
+    return ingest ? std::move(*ingest) : nullptr;
+  }
+  void Write(const std::string& path, int64_t n = kText, uint64_t kv_ram = 0) const {
+    const auto engine = Load(kv_ram);
+    const auto ingest = Begin(*engine, path);
+    const Status read = ingest->Read(Part(0, n), {});
+    ASSERT_TRUE(read) << read.error().message;
+    ASSERT_TRUE(ingest->Finish());
+  }
+  void ExpectAnswers(const std::string& path, const std::vector<float>& expected, uint64_t kv_ram = 0) const {
+    const auto engine = Load(kv_ram);
+    const auto session = OpenContext(*engine, path);
+    ASSERT_TRUE(session) << session.error().message;
+    for (int times = 0; times < 2; ++times) EXPECT_TRUE(Same(Ask(*engine, *session), expected)) << times;
+  }
+  uint64_t LeastRam() const {
+    return static_cast<uint64_t>(KvPool::kLeastPages * Load()->kv_geometry().PageStride());
+  }
+  static std::string Bytes(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  ModelFile model_;
+  std::string folder_;
+};
+
+TEST_P(ContextTest, AnOpenedTextGoesOnAsOneThatNeverLeft) {
+  const std::vector<float> expected = Expected();
+  Write(Path("all"));
+  ExpectAnswers(Path("all"), expected);
+  ExpectAnswers(Path("all"), expected, LeastRam());
+  Write(Path("little"), kText, LeastRam());
+  ExpectAnswers(Path("little"), expected);
+  ThreadPool pool(2);
+  const auto damage = ContextReader::Open(Path("little"), {})->Verify(pool, {});
+  ASSERT_TRUE(damage) << damage.error().message;
+  EXPECT_TRUE(damage->empty()) << damage->front();
+}
+
+TEST_P(ContextTest, AReadingThatWasCutGoesOnToTheSameFile) {
+  Write(Path("whole"));
+  const auto count = [](double) {};
+  {
+    const auto engine = Load();
+    const auto ingest = Begin(*engine, Path("cut"));
+    // The second block is begun and stopped.
+    CancelToken cancel;
+    int calls = 0;
+    const Status read = ingest->Read(Part(0, kText), {.cancel = &cancel, .progress = [&](double share) {
+                                                        count(share);
+                                                        if (share > 0.5 && ++calls == 1) cancel.Cancel();
+                                                      }});
+    ASSERT_FALSE(read);
+    EXPECT_EQ(read.error().kind, ErrorKind::kCancelled);
+  }
+  EXPECT_FALSE(std::filesystem::exists(Path("cut")));
+  const auto engine = Load();
+  const auto ingest = ContextIngest::Resume(*engine, Path("cut"));
+  if (!ingest) {  // the method's calls are not to be cut: there was one block
+    EXPECT_EQ(engine->CallUnit(), 0);
+    return;
+  }
+  const int64_t done = (*ingest)->session().size();
+  EXPECT_GT(done, 0);
+  EXPECT_LT(done, kText);
+  ASSERT_TRUE((*ingest)->Read(Part(done, kText), {}));
+  ASSERT_TRUE((*ingest)->Finish());
+  EXPECT_EQ(Bytes(Path("cut")), Bytes(Path("whole")));
+}
+
+TEST_P(ContextTest, TextIsAddedBehindWhatIsThere) {
+  const auto probe = Load();
+  const int64_t unit = probe->CallUnit();
+  if (unit == 0) return;  // a text in two calls is another one
+  const int64_t first = 3000 / unit * unit;
+  Write(Path("file"), first);
+  const std::string before = Bytes(Path("file"));
+  {
+    const auto engine = Load();
+    const auto ingest = ContextIngest::Append(*engine, Path("file"));
+    ASSERT_TRUE(ingest) << ingest.error().message;
+    ASSERT_TRUE((*ingest)->Read(Part(first, kText), {}));
+    // Until it is finished the old text is what is opened.
+    const auto reader = Load();
+    const auto old = OpenContext(*reader, Path("file"));
+    ASSERT_TRUE(old) << old.error().message;
+    EXPECT_EQ(old->size(), first);
+    ASSERT_TRUE((*ingest)->Finish());
+  }
+  ExpectAnswers(Path("file"), Expected());
+}
+
+TEST_P(ContextTest, ADamagedPageEndsTheRequestThatChoosesIt) {
+  Write(Path("file"));
+  const auto reader = *ContextReader::Open(Path("file"), {});
+  {
+    std::fstream file(Path("file"), std::ios::in | std::ios::out | std::ios::binary);
+    for (const ContextPage& page : reader.contents().pages) {
+      file.seekp(static_cast<std::streamoff>(page.offset + 7));
+      file.put('\x55');
+    }
+  }
+  const auto engine = Load();
+  const auto session = OpenContext(*engine, Path("file"));
+  ASSERT_TRUE(session) << session.error().message;
+  Session fork = engine->Fork(*session);
+  const auto hidden = engine->Prefill(fork, Part(kText, kText + 30), Outputs::kLast, {});
+  ASSERT_FALSE(hidden);
+  EXPECT_EQ(hidden.error().kind, ErrorKind::kIo);
+  EXPECT_NE(hidden.error().message.find("damaged"), std::string::npos) << hidden.error().message;
+  EXPECT_EQ(fork.size(), kText);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Every, ContextTest,
+    testing::Values(Case{"full", "f32"}, Case{"longheads,chunk=64,window=512,begin=640", "bf16"},
+                    Case{"longheads,chunk=48,window=480,begin=480,reps=kv,select=kv", "q8"},
+                    Case{"dynamic-ntk:mode=exact+full", "bf16"}, Case{"self-extend,group=4,window=256", "q8"},
+                    Case{"streaming-llm,start=4,recent=500", "bf16"},
+                    Case{"infllm,n_init=16,n_local=256,block=64,top_k=4,representatives=2,exec_block=128",
+                         "bf16"},
+                    Case{"esa,n_init=4,n_local=256,k=64,chunk=128,score=exact", "f32"},
+                    Case{"quest,page=16,budget=256", "bf16"}, Case{"moba,chunk=128,top_k=3", "q8"}),
+    [](const auto& test) {
+      std::string name = std::to_string(test.index) + "_" + test.param.attention;
+      name = name.substr(0, name.find(','));
+      std::ranges::replace_if(
+          name, [](unsigned char c) { return !std::isalnum(c); }, '_');
+      return name + "_" + test.param.kv_type;
+    });
+
+TEST(Context, IsRefusedByAnotherModelMethodOrType) {
+  const std::string path = testing::TempDir() + "/context_test_other.lhctx";
+  std::filesystem::remove(path);
+  const ModelFile model(TinyLlama(kTiny));
+  const EngineOptions options{
+      .model_path = model.path(), .attention = "full", .compute = "f32", .kv_may_leave = true};
+  {
+    const auto engine = *Engine::Load(options);
+    const auto setup = *SetupOf(*engine, options, 0, true, "");
+    const auto ingest = *ContextIngest::Begin(*engine, path, setup, false);
+    ASSERT_TRUE(ingest->Read(TinyTokens(300, 256, 1), {}));
+    ASSERT_TRUE(ingest->Finish());
+  }
+  const auto setup = *ReadContextSetup(path);
+  EXPECT_TRUE(setup.chat);
+  EXPECT_EQ(OptionsFor(setup, {}).kv_type, "f32");
+  TinyLlamaOptions other = kTiny;
+  other.seed = 2;
+  const ModelFile other_model(TinyLlama(other));
+  EngineOptions wrong = OptionsFor(setup, {.model_path = other_model.path()});
+  const auto by_model = OpenContext(**Engine::Load(wrong), path);
+  ASSERT_FALSE(by_model);
+  EXPECT_NE(by_model.error().message.find("another model"), std::string::npos) << by_model.error().message;
+  wrong = OptionsFor(setup, {.model_path = model.path()});
+  wrong.kv_type = "bf16";
+  const auto by_type = OpenContext(**Engine::Load(wrong), path);
+  ASSERT_FALSE(by_type);
+  EXPECT_NE(by_type.error().message.find("shape or type"), std::string::npos) << by_type.error().message;
+  wrong = OptionsFor(setup, {.model_path = model.path()});
+  wrong.attention = "longheads,chunk=16,window=64,begin=80";
+  EXPECT_FALSE(OpenContext(**Engine::Load(wrong), path));
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace longheads

@@ -1,0 +1,123 @@
+#include "engine/session_archive.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace longheads {
+
+ContextDelta SessionArchive::Delta::Spans() const {
+  updates_.clear();
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    updates_.push_back(
+        {.layer = static_cast<uint32_t>(i / 2), .replaces_earlier = i % 2 == 1, .bytes = states[i]});
+  }
+  return {
+      .tokens = tokens, .phases = phases, .model_tokens = model_tokens, .pages = pages, .states = updates_};
+}
+
+void SessionArchive::WriteTo(Engine& engine, std::shared_ptr<PageFile> file) {
+  engine.transformer_->kv_pool()->WriteTo(std::move(file));
+}
+
+Result<SessionArchive::Delta> SessionArchive::Save(Engine& engine, const Session& session,
+                                                   int64_t committed) {
+  const SequenceState& state = session.state_;
+  const std::shared_ptr<KvPool>& pool = state.kv.pool();
+  Delta delta;
+  delta.tokens.assign(session.tokens_.begin() + committed, session.tokens_.end());
+  for (int64_t i = committed; i < session.size(); ++i) {
+    delta.phases.push_back(static_cast<uint8_t>(session.phases_[static_cast<std::size_t>(i)]));
+  }
+  delta.model_tokens = static_cast<uint64_t>(state.size());
+
+  const int64_t from = engine.insertion_.ModelSize(committed) / kPageTokens;
+  const int64_t end = (state.size() + kPageTokens - 1) / kPageTokens;
+  const KvGeometry& geometry = state.kv.geometry();
+  std::vector<KvPage*> pages;
+  for (int64_t layer = 0; layer < geometry.n_layers; ++layer) {
+    for (int64_t head = 0; head < geometry.n_kv_heads; ++head) {
+      for (int64_t page = from; page < end; ++page) pages.push_back(state.kv.PageAt(layer, head, page));
+    }
+  }
+  LH_TRY(pool->Flush(pages));
+  auto next = pages.begin();
+  for (int64_t layer = 0; layer < geometry.n_layers; ++layer) {
+    for (int64_t head = 0; head < geometry.n_kv_heads; ++head) {
+      for (int64_t page = from; page < end; ++page) {
+        const KvPool::Place place = pool->PlaceOf(**next++);
+        delta.pages.push_back({.layer = static_cast<uint32_t>(layer),
+                               .kv_head = static_cast<uint32_t>(head),
+                               .page = static_cast<uint64_t>(page),
+                               .offset = place.offset,
+                               .checksum = place.checksum});
+      }
+    }
+  }
+  for (int64_t layer = 0; layer < geometry.n_layers; ++layer) {
+    SavedState saved = state.SaveState(layer, state.unchanged);
+    delta.states.push_back(std::move(saved.added));
+    delta.states.push_back(std::move(saved.latest));
+  }
+  return delta;
+}
+
+void SessionArchive::Saved(Session& session) { session.state_.unchanged = session.state_.size(); }
+
+Status SessionArchive::Restore(const Engine& engine, const ContextContents& contents,
+                               std::shared_ptr<PageFile> pages, const std::string& path, Session& session) {
+  LH_CHECK(session.size() == 0);
+  const KvGeometry& geometry = engine.kv_geometry();
+  const int64_t n = static_cast<int64_t>(contents.tokens.size());
+  const int64_t n_model = static_cast<int64_t>(contents.model_tokens);
+  const int64_t n_pages = (n_model + kPageTokens - 1) / kPageTokens;
+  if (n_model != engine.insertion_.ModelSize(n)) {
+    return InvalidInput(
+        fmt::format("{}: the method would have read {} tokens of the text, but the file holds {}", path,
+                    engine.insertion_.ModelSize(n), n_model));
+  }
+  for (const int32_t token : contents.tokens) {
+    if (token < 0 || token >= engine.config().vocab_size) {
+      return InvalidInput(fmt::format("{}: token {} is outside the vocabulary", path, token));
+    }
+  }
+  for (const uint8_t phase : contents.phases) {
+    if (phase > static_cast<uint8_t>(Phase::kDecode))
+      return InvalidInput(fmt::format("{}: a token's phase is {}", path, phase));
+  }
+
+  for (int64_t layer = 0; layer < geometry.n_layers; ++layer) {
+    // What only grew, of all commits, and what changes, of the newest alone.
+    std::vector<std::vector<std::byte>> added, latest;
+    for (const ContextStatePart& part : contents.states[static_cast<std::size_t>(layer)]) {
+      LH_ASSIGN(std::vector<std::byte> bytes, ReadStatePart(pages->file(), part));
+      (part.replaces_earlier ? latest : added).push_back(std::move(bytes));
+    }
+    if (latest.empty()) return InvalidInput(fmt::format("{}: the state of layer {} is missing", path, layer));
+    const std::vector<std::span<const std::byte>> views(added.begin(), added.end());
+    const Status status = session.state_.RestoreState(layer, views, latest.front(), n_model);
+    if (!status) return MakeError(status.error().kind, fmt::format("{}: {}", path, status.error().message));
+  }
+
+  std::vector<KvPool::Place> places;
+  places.reserve(contents.pages.size());
+  for (int64_t layer = 0; layer < geometry.n_layers; ++layer) {
+    for (int64_t head = 0; head < geometry.n_kv_heads; ++head) {
+      for (int64_t page = 0; page < n_pages; ++page) {
+        const std::size_t at =
+            static_cast<std::size_t>((page * geometry.n_layers + layer) * geometry.n_kv_heads + head);
+        places.push_back({pages, contents.pages[at].offset, contents.pages[at].checksum});
+      }
+    }
+  }
+  session.state_.kv.Adopt(n_model, places);
+  session.state_.unchanged = n_model;
+  session.tokens_ = contents.tokens;
+  session.phases_.clear();
+  for (const uint8_t phase : contents.phases) session.phases_.push_back(static_cast<Phase>(phase));
+  return {};
+}
+
+}  // namespace longheads
