@@ -11,6 +11,7 @@
 #include "cli/answer_options.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/kv_traffic.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "engine/context.h"
@@ -153,6 +154,7 @@ Result<int> Ask(const AskOptions& options) {
       LH_TRY(asking.Ask(line));
     }
   }
+  if (!options.quiet) Note("{}\n", DescribeTraffic(*engine));
   return InterruptToken().cancelled() ? kInterruptedStatus : 0;
 }
 

@@ -119,7 +119,7 @@ void AddInfoCommand(CLI::App& program, Command& command) {
   AddModelOptions(*app, options->model);
   app->footer(
       "Examples:\n  longheads info model.gguf\n  longheads info model.gguf -c 128k --attn longheads "
-      "--kv-type bf16");
+      "--kv-type q8 --kv-ram 1g");
   app->callback([options, &command] { command = [options] { return ShowInfo(*options); }; });
 }
 

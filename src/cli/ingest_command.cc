@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/context_reading.h"
 #include "cli/interrupt.h"
+#include "cli/kv_traffic.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/text_input.h"
@@ -95,6 +96,7 @@ Result<int> Ingest(const IngestOptions& options) {
   if (!options.quiet) {
     Note("{}: {} tokens, {}. Ask it with: longheads ask {} -q \"...\"\n", options.out, n,
          FormatBytes(std::filesystem::file_size(options.out)), options.out);
+    Note("{}\n", DescribeTraffic(*engine));
   }
   return 0;
 }

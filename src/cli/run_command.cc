@@ -9,6 +9,7 @@
 #include "cli/answer_options.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/kv_traffic.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -123,6 +124,7 @@ Result<int> Run(const RunOptions& options) {
         {"kernels", engine->DescribeKernels()},
         {"seconds", {{"load", load_seconds}, {"prefill", prefill_seconds}, {"decode", decode_seconds}}},
         {"tokens_per_second", {{"prefill", prefill_speed}, {"decode", decode_speed}}},
+        {"kv_traffic", TrafficJson(*engine)},
     };
     Print("{}\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
@@ -132,6 +134,7 @@ Result<int> Run(const RunOptions& options) {
   Note(options, "read {} tokens in {:.1f} s ({:.0f} tokens/s), wrote {} in {:.1f} s ({:.0f} tokens/s){}",
        n_prompt, prefill_seconds, prefill_speed, n_answer, decode_seconds, decode_speed,
        generated->reason == StopReason::kLength ? "; stopped at -n" : "");
+  if (const std::string traffic = DescribeTraffic(*engine); !traffic.empty()) Note(options, "{}", traffic);
   return generated->reason == StopReason::kCancelled ? kInterruptedStatus : 0;
 }
 

@@ -1,0 +1,16 @@
+// What went between memory and disk, for people and for programs.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace longheads {
+
+// One line; empty where pages stay in memory.
+std::string DescribeTraffic(const Engine& engine);
+// An object; null where pages stay in memory.
+nlohmann::json TrafficJson(const Engine& engine);
+
+}  // namespace longheads
