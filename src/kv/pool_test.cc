@@ -178,9 +178,9 @@ TEST_P(KvPoolIoTest, FlushedPagesCanBeAdopted) {
 }
 
 TEST(KvPool, AFailedReadEndsThatRequestAlone) {
+  Faults faults;  // outlives the pool, whose threads ask it
   const Store store;
   const auto pages = store.Filled(200);
-  Faults faults;
   faults.Set(/*reads=*/true, /*writes=*/false);
   EXPECT_THROW(store.pool->Read(*pages[0]), PageError);
   KvPage* const ahead[] = {pages[1].get()};
@@ -192,9 +192,9 @@ TEST(KvPool, AFailedReadEndsThatRequestAlone) {
 }
 
 TEST(KvPool, AFullDiskEndsThatRequestAndLosesNothing) {
+  Faults faults;  // outlives the pool, whose threads ask it
   const Store store;
   auto pages = store.Filled(static_cast<int>(kLeast) / 2);
-  Faults faults;
   faults.Set(false, /*writes=*/true);
   bool failed = false;
   for (int i = 0; i < 300 && !failed; ++i) {
