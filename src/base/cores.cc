@@ -66,4 +66,14 @@ int PhysicalCores() {
   return n;
 }
 
+std::string ProcessorName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t at = line.find(": ");
+    if (at != std::string::npos) return line.substr(at + 2);
+  }
+  return "an unknown processor";
+}
+
 }  // namespace longheads

@@ -1,10 +1,11 @@
-// How many threads are worth starting: the processors that this process may use.
+// The processors of this machine: how many threads are worth starting on them, and what they are called.
 #pragma once
 
 #include <sched.h>
 
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace longheads {
@@ -19,5 +20,8 @@ using GetAffinity = std::function<int(std::size_t bytes, cpu_set_t* mask)>;
 // The numbers of the processors in this process's affinity mask, ascending, however many the kernel numbers;
 // empty where it does not tell.
 std::vector<int> AllowedCpus(const GetAffinity& get);
+
+// The processor as the system names it.
+std::string ProcessorName();
 
 }  // namespace longheads

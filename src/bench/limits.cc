@@ -4,9 +4,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/cores.h"
 #include "tensor/tensor.h"
 
 namespace longheads {
@@ -101,22 +101,12 @@ Result<MachineLimits> MeasureLimits(ThreadPool& pool, int repeats, const CancelT
   return limits;
 }
 
-std::string DescribeProcessor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("model name")) continue;
-    const std::size_t at = line.find(": ");
-    if (at != std::string::npos) return line.substr(at + 2);
-  }
-  return "an unknown processor";
-}
-
 std::string LimitsTable(const MachineLimits& limits) {
   const auto products = [](const char* name, const Measured& measured) {
     return fmt::format("{:<22}{}\n", name,
                        measured.n == 0 ? "- (no instructions for it)" : Format(measured, 1e9) + " GOP/s");
   };
-  return fmt::format("{}, {} threads; median (least-most of {} repeats)\n", DescribeProcessor(),
+  return fmt::format("{}, {} threads; median (least-most of {} repeats)\n", ProcessorName(),
                      limits.threads, limits.read.n) +
          fmt::format("{:<22}{} GB/s\n", "read from memory", Format(limits.read, 1e9)) +
          products("products in f32", limits.f32) + products("products in bf16", limits.bf16) +
@@ -124,7 +114,7 @@ std::string LimitsTable(const MachineLimits& limits) {
 }
 
 std::string LimitsJson(const MachineLimits& limits) {
-  const nlohmann::ordered_json json = {{"processor", DescribeProcessor()}, {"threads", limits.threads},
+  const nlohmann::ordered_json json = {{"processor", ProcessorName()}, {"threads", limits.threads},
                                        {"read", Json(limits.read)},        {"f32", Json(limits.f32)},
                                        {"bf16", Json(limits.bf16)},        {"int8", Json(limits.int8)}};
   return json.dump();

@@ -29,9 +29,6 @@ Result<Measured> MeasureRead(ThreadPool& pool, int repeats, const CancelToken* c
 // Takes a second or so for each figure and five repeats. kCancelled where it was interrupted.
 Result<MachineLimits> MeasureLimits(ThreadPool& pool, int repeats, const CancelToken* cancel);
 
-// The processor as the system names it.
-std::string DescribeProcessor();
-
 std::string LimitsTable(const MachineLimits& limits);
 std::string LimitsJson(const MachineLimits& limits);
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "base/cores.h"
 #include "base/csv.h"
 #include "bench/sweep.h"
 
@@ -56,7 +57,7 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
     csv += fmt::format("{},{:.2f},{:.2f},{:.2f},{:.4f},{},", setup.n_decode, decode.median, decode.low,
                        decode.high, DecodeShare(row, limits), row.peak_memory);
     csv += fmt::format("{},{},{},{},{},{},{:.4g},{:.4g}\n", CsvField(setup.model), CsvField(setup.rope),
-                       setup.seed, CsvField(row.kernels), CsvField(DescribeProcessor()), limits.threads,
+                       setup.seed, CsvField(row.kernels), CsvField(ProcessorName()), limits.threads,
                        limits.read.median, limits.products(row.compute).median);
   }
   return csv;

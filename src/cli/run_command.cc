@@ -14,6 +14,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
+#include "engine/selection_trace.h"
 
 namespace longheads {
 namespace {
@@ -28,6 +29,8 @@ struct RunOptions {
   bool replace_invalid = false;
   bool json = false;
   bool quiet = false;
+  std::string trace;
+  bool trace_prompt = false;
 };
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
@@ -82,6 +85,15 @@ Result<int> Run(const RunOptions& options) {
   if (!warning.empty()) Note(options, "warning: {}", warning);
   const double load_seconds = SecondsSince(start);
 
+  std::unique_ptr<SelectionTrace> trace;
+  if (!options.trace.empty()) {
+    LH_ASSIGN(trace, SelectionTrace::Start(*engine,
+                                           {.path = options.trace,
+                                            .program = "longheads " LONGHEADS_VERSION,
+                                            .attention = options.model.attention,
+                                            .prompt = options.trace_prompt},
+                                           tokens));
+  }
   Session session = engine->NewSession();
   PrefillProgress progress("reading", n_prompt);
   const Result<std::vector<float>> hidden =
@@ -135,6 +147,10 @@ Result<int> Run(const RunOptions& options) {
        n_prompt, prefill_seconds, prefill_speed, n_answer, decode_seconds, decode_speed,
        generated->reason == StopReason::kLength ? "; stopped at -n" : "");
   if (const std::string traffic = DescribeTraffic(*engine); !traffic.empty()) Note(options, "{}", traffic);
+  if (trace) {
+    LH_TRY(trace->Finish(generated->tokens));
+    Note(options, "trace: {}, {}", options.trace, FormatBytes(trace->bytes()));
+  }
   return generated->reason == StopReason::kCancelled ? kInterruptedStatus : 0;
 }
 
@@ -159,6 +175,14 @@ void AddRunCommand(CLI::App& program, Command& command) {
   AddAnswerOptions(*app, options->answer);
   app->add_flag("--json", options->json, "print one JSON object: answer, counts, timings")->group("Output");
   app->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");
+  app->add_option(
+         "--trace", options->trace,
+         "record what each head chose and saw for every token of the answer ('longheads view' shows it)")
+      ->type_name("FILE")
+      ->group("Output");
+  app->add_flag("--trace-prompt", options->trace_prompt, "count it over the prompt's tokens too")
+      ->group("Output")
+      ->needs("--trace");
   app->footer(
       "Examples:\n"
       "  longheads run -f book.txt -q \"Who stole the ring?\"\n"

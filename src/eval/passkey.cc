@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
+#include "engine/selection_trace.h"
 #include "eval/experiment.h"
 
 namespace longheads {
@@ -133,6 +136,12 @@ Status Run::CheckMethods() {
   return {};
 }
 
+// "longheads,window=2048-4096-0.5-0.trace": method, length, depth, repeat.
+std::string TracePath(const PasskeyOptions& options, const std::string& attention, const PasskeyCase& c) {
+  return std::filesystem::path(options.trace_dir) /
+         fmt::format("{}-{}-{}-{}.trace", attention, c.length, c.depth(), c.repeat);
+}
+
 Result<PasskeyRecord> Run::RunCase(Engine& engine, PromptReader& reader, const std::string& attention,
                                    const PasskeyCase& c) {
   const auto start = std::chrono::steady_clock::now();
@@ -143,10 +152,19 @@ Result<PasskeyRecord> Run::RunCase(Engine& engine, PromptReader& reader, const s
   const auto on_prefill = [&](int64_t n_tokens) {
     return hooks.on_prefill ? hooks.on_prefill(attention, c, n_tokens) : std::function<void(double)>();
   };
+  std::unique_ptr<SelectionTrace> trace;
+  if (!options.trace_dir.empty()) {
+    LH_ASSIGN(trace, SelectionTrace::Start(engine,
+                                           {.path = TracePath(options, attention, c),
+                                            .program = options.program,
+                                            .attention = attention,
+                                            .needle = PasskeySentence(key)},
+                                           prompt.tokens));
+  }
   LH_ASSIGN(PromptReader::Prompted prompted, reader.Read(prompt, hooks.cancel, on_prefill));
   const int64_t shared = prompted.shared;
   LH_ASSIGN(PasskeyAnswer answer, AnswerPasskey(engine, setup.style.form, prompt, key, std::move(prompted),
-                                                setup.max_tokens, hooks.cancel));
+                                                setup.max_tokens, hooks.cancel, trace.get()));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return PasskeyRecord{.setup = setup,
                        .attention = attention,
@@ -192,7 +210,7 @@ Status Run::RunMethod(const std::string& attention) {
 
 Result<PasskeyAnswer> AnswerPasskey(Engine& engine, PromptForm form, const Prompt& prompt, int64_t key,
                                     PromptReader::Prompted prompted, int64_t max_tokens,
-                                    const CancelToken* cancel) {
+                                    const CancelToken* cancel, SelectionTrace* trace) {
   PasskeyAnswer answer;
   Session forced_session = engine.Fork(prompted.session);
   GenerateOptions options;
@@ -200,6 +218,7 @@ Result<PasskeyAnswer> AnswerPasskey(Engine& engine, PromptForm form, const Promp
   options.cancel = cancel;
   LH_ASSIGN(Generated free, engine.Generate(prompted.session, prompted.hidden, options));
   if (free.reason == StopReason::kCancelled) return Interrupted();
+  if (trace != nullptr) LH_TRY(trace->Finish(free.tokens));
   answer.text = std::move(free.text);
   answer.correct = AnswersPasskey(answer.text, key);
   LH_ASSIGN(const std::vector<TokenId> forced, ForcedPasskeyAnswer(engine, form, prompt, key));
@@ -221,6 +240,14 @@ Status RunPasskey(const PasskeyOptions& given, const PasskeyHooks& hooks,
           .setup = {},
           .log = {records, n_cases, hooks.on_case}};
   LH_TRY(run.CheckMethods());
+  if (!options.trace_dir.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.trace_dir, error);
+    if (error) {
+      return InvalidInput(
+          fmt::format("--trace {}: cannot make the directory: {}", options.trace_dir, error.message()));
+    }
+  }
   if (!options.out_dir.empty()) {
     LH_ASSIGN(PasskeyJournal journal, OpenPasskeyJournal(options.out_dir));
     run.log.KeepIn(std::move(journal));

@@ -11,6 +11,7 @@
 #include "base/cancel.h"
 #include "base/result.h"
 #include "engine/engine.h"
+#include "engine/selection_trace.h"
 #include "eval/passkey_journal.h"
 #include "eval/passkey_prompt.h"
 #include "eval/prompt_reader.h"
@@ -24,10 +25,11 @@ struct PasskeyAnswer {
   int64_t digits = 0;
 };
 
-// Greedy, from the prompt on; and once more with the true answer forced. An interrupt is an Error.
+// Greedy, from the prompt on; and once more with the true answer forced. An interrupt is an Error. `trace`
+// ends with the free answer; may be null.
 Result<PasskeyAnswer> AnswerPasskey(Engine& engine, PromptForm form, const Prompt& prompt, int64_t key,
                                     PromptReader::Prompted prompted, int64_t max_tokens,
-                                    const CancelToken* cancel);
+                                    const CancelToken* cancel, SelectionTrace* trace = nullptr);
 
 struct PasskeyOptions {
   std::vector<std::string> attention;  // specs
@@ -40,7 +42,9 @@ struct PasskeyOptions {
   int64_t max_tokens = 0;        // of a free answer; 0: 32 in the chat form, 10 in the plain one
   std::string out_dir;           // empty: nothing is kept
   std::string backend = "auto";
-  std::string rope;  // how `load` changes the model's own frequencies, as typed; for the records
+  std::string rope;       // how `load` changes the model's own frequencies, as typed; for the records
+  std::string trace_dir;  // gets a trace of each case that is run; empty: none
+  std::string program;    // name and version, for the traces
 };
 
 inline constexpr int64_t kChatAnswerTokens = 32;

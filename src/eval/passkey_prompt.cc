@@ -39,8 +39,8 @@ std::string_view Question(PromptForm form) {
 // The lines of the prompt. Filler after the key begins anew with the first sentence, as in the paper's code.
 std::string PasskeyText(const PasskeyStyle& style, int64_t key, int64_t n_before, int64_t n_after) {
   const auto filler = [&](int64_t n) { return n == 0 ? "" : fmt::format("{}\n", Filler(style.filler, n)); };
-  return fmt::format("{0}\n{1}The pass key is {2}. Remember it. {2} is the pass key.\n{3}{4}", kTask,
-                     filler(n_before), key, filler(n_after), Question(style.form));
+  return fmt::format("{}\n{}{}\n{}{}", kTask, filler(n_before), PasskeySentence(key), filler(n_after),
+                     Question(style.form));
 }
 
 int64_t SentencesBefore(const PasskeyCase& c, int64_t n_sentences) {
@@ -138,6 +138,10 @@ Result<std::vector<TokenId>> ForcedPasskeyAnswer(const Engine& engine, PromptFor
     return EncodeAfter(tokenizer, std::string(kQuestionPlain), fmt::format(" {}", key));
   }
   return EncodeAnswer(tokenizer, prompt.tokens, fmt::format("The pass key is {}.", key));
+}
+
+std::string PasskeySentence(int64_t key) {
+  return fmt::format("The pass key is {0}. Remember it. {0} is the pass key.", key);
 }
 
 bool AnswersPasskey(std::string_view answer, int64_t key) {

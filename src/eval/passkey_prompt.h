@@ -61,6 +61,9 @@ Result<Prompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyle& styl
 Result<std::vector<TokenId>> ForcedPasskeyAnswer(const Engine& engine, PromptForm form, const Prompt& prompt,
                                                  int64_t key);
 
+// The sentence that says the key in the prompt.
+std::string PasskeySentence(int64_t key);
+
 // Whether the first integer of an answer, its first run of digits, is the key.
 bool AnswersPasskey(std::string_view answer, int64_t key);
 

@@ -58,6 +58,7 @@ Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
   PasskeyOptions& passkey = options.passkey;
   passkey.backend = options.eval.model.backend;
   passkey.rope = options.eval.model.rope.Text();
+  passkey.program = "longheads " LONGHEADS_VERSION;
   passkey.attention = ListSpecs(options.eval);
   LH_ASSIGN(passkey.lengths, ListLengths(options.eval));
   int64_t longest = 0;
@@ -118,6 +119,12 @@ void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
       ->capture_default_str()
       ->group(kExperimentGroup);
   AddOutOption(app, passkey.out_dir, "passkey");
+  app.add_option(
+         "--trace", passkey.trace_dir,
+         "record what each head chose and saw in every case that is run, one file each with the key's place "
+         "('longheads view' shows them)")
+      ->type_name("DIR")
+      ->group("Output");
   app.footer(
       "A five-digit key is said in a long filler text (the same five sentences, again and again) and asked "
       "for at its\nend. An answer is right when its first integer is the key; beside it stand the key's "

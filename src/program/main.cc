@@ -8,6 +8,8 @@
 #include "cli/output.h"
 #include "program/bench_command.h"
 #include "program/eval_command.h"
+#include "program/report_command.h"
+#include "program/view_command.h"
 
 int main(int argc, char** argv) {
   using longheads::Command;
@@ -38,6 +40,8 @@ int main(int argc, char** argv) {
   longheads::AddFitEsaCommand(program, command);
   longheads::AddEvalCommand(program, command);
   longheads::AddBenchCommand(program, command);
+  longheads::AddReportCommand(program, command);
+  longheads::AddViewCommand(program, command);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

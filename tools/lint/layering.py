@@ -16,9 +16,10 @@ FLOORS = [
     ["kernels", "rope", "formats", "scoring"],
     ["kv"],
     ["attention"],
-    ["model"],
+    ["model", "trace"],
     ["engine"],
     ["cli", "server", "eval", "bench"],
+    ["report"],
     ["program"],  # main: joins the faces
 ]
 FLOOR_OF = {folder: floor for floor, folders in enumerate(FLOORS) for folder in folders}

@@ -1,0 +1,58 @@
+// Charts of what experiments found, as drawings: lines over a length with intervals, and maps of a share over
+// length and depth. The numbers come from results.h.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/svg.h"
+
+namespace longheads {
+
+struct ChartPoint {
+  double x = 0;
+  double y = 0;
+  std::optional<std::pair<double, double>> interval = {};
+};
+
+struct ChartLine {
+  std::string name;
+  std::vector<ChartPoint> points;  // x ascending
+};
+
+struct LineChart {
+  std::string title;
+  std::string x_label;
+  std::string y_label;
+  std::vector<std::string> x_names;  // of each x that some line has, ascending; the axis has even steps
+  std::vector<double> xs;
+  bool share = false;    // y is 0 .. 1, shown in percent
+  bool log_y = false;    // y > 0
+  std::string describe;  // what a reader without the picture gets beside the title
+  std::vector<ChartLine> lines;
+};
+
+// Lines differ in colour, in the shape of their points and in their dashes. Values beyond four times the
+// lowest one on a logarithmic axis, where nothing is left to compare, are rings at the upper edge.
+Svg DrawLines(const LineChart& chart);
+
+struct HeatMap {
+  std::string title;
+  std::string x_label;
+  std::string y_label;
+  std::vector<std::string> x_names;
+  std::vector<std::string> y_names;
+  // [y][x], 0 .. 1; nothing: not measured.
+  std::vector<std::vector<std::optional<double>>> values;
+  std::string describe;
+};
+
+// Red, amber, green as needle maps are, with the percentage in each cell, since not everybody tells these
+// apart.
+Svg DrawHeatMap(const HeatMap& map);
+
+// The colour of a share: #F0496E at 0, #EBB839 at one half, #0CD79F at 1.
+std::string NeedleColour(double share);
+
+}  // namespace longheads

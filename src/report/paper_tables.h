@@ -1,0 +1,17 @@
+// The papers' own numbers (paper_tables.txt), to lay beside what was measured.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace longheads {
+
+struct PaperTable {
+  std::string title;
+  std::vector<std::vector<std::string>> rows;  // the first is the header; all are as long
+};
+
+// Of one task, as `longheads eval` calls it.
+std::vector<PaperTable> PaperTablesOf(const std::string& task);
+
+}  // namespace longheads

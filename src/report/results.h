@@ -1,0 +1,72 @@
+// What experiments left in a directory, whichever they were, as observations that can be laid out in tables
+// and drawn: read from the journals of `longheads eval`, which stay as they are.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "eval/ppl_sample.h"
+#include "eval/task.h"
+
+namespace longheads {
+
+// One sample's.
+struct Observation {
+  std::string attention;  // as given to --attn
+  Json cell = {};         // what tables and figures lay out by: length, depth
+  std::string document;   // samples of one are no independent draws
+  double score = 0;
+  std::optional<PplScore> ppl = {};  // in the place of a score
+  std::string failed = {};           // why there is no score
+  Json values = Json::object();      // what else was found, by name
+  double seconds = 0;
+  int threads = 0;     // with which the seconds were spent; a score does not depend on them
+  int64_t tokens = 0;  // read for this sample alone
+};
+
+// Samples of one task, model and settings; methods differ.
+struct Experiment {
+  std::string task;
+  MeasureName measure;  // "perplexity" where observations have a PplScore
+  // Name and value of what bears on results beside method and cell: the model first.
+  std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<Observation> observations;
+
+  std::vector<std::string> Methods() const;  // in the order they come
+  // Of one method, or of all; numbers ascending, else in the order they come.
+  std::vector<Json> CellValues(const std::string& name, const std::string& attention = "") const;
+  bool Has(const std::string& name) const;  // a cell of this name, in every observation
+};
+
+// Of some observations of one experiment.
+struct Estimate {
+  int64_t n = 0;                                           // samples with a score
+  int64_t failed = 0;                                      // without one
+  double value = 0;                                        // mean score, or perplexity
+  std::optional<std::pair<double, double>> interval = {};  // 95%
+};
+
+Estimate EstimateOf(const Experiment& experiment, std::span<const Observation* const> observations);
+
+// The observations of a method whose cell has this value.
+std::vector<const Observation*> Select(const Experiment& experiment, const std::string& attention,
+                                       const std::string& cell = "", const Json& value = {});
+
+struct Results {
+  std::vector<Experiment> experiments;
+  std::vector<std::string> notes;  // what a reader should know: unfinished lines, failed samples
+};
+
+// All *.jsonl below the directory. Refuses one without any, and a line that no experiment of this program
+// wrote.
+Result<Results> ReadResults(const std::string& directory);
+
+// "4k" for 4096, "0.5" for 0.5: a cell's value as tables show it.
+std::string CellName(const std::string& name, const Json& value);
+
+}  // namespace longheads

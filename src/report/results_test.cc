@@ -1,0 +1,130 @@
+// Journals of every kind as observations; what is damaged or unfinished in them.
+#include "report/results.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "eval/interval.h"
+#include "tests/support/result_journals.h"
+
+namespace longheads {
+namespace {
+
+const Experiment* Find(const Results& results, const std::string& task, const std::string& measure) {
+  for (const Experiment& one : results.experiments) {
+    if (one.task == task && one.measure.name == measure) return &one;
+  }
+  return nullptr;
+}
+
+TEST(ReadResults, CountsPassKeys) {
+  const ResultFolder folder;
+  for (int i = 0; i < 4; ++i) {
+    folder.Append("passkey.jsonl", PasskeyJson(MakePasskey("full", 4096, 0.25 * i, i != 0)));
+    folder.Append("deeper/passkey.jsonl", PasskeyJson(MakePasskey("longheads", 8192, 0.25 * i, true)));
+  }
+  // The same sample once more: the later one counts.
+  folder.Append("passkey.jsonl", PasskeyJson(MakePasskey("full", 4096, 0.75, false)));
+  const Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  ASSERT_EQ(results->experiments.size(), 2u);
+  const Experiment* const free = Find(*results, "passkey", "free answers right");
+  ASSERT_NE(free, nullptr);
+  EXPECT_EQ(free->observations.size(), 8u);
+  EXPECT_EQ(free->CellValues("length"), (std::vector<Json>{4096, 8192}));
+  EXPECT_EQ(free->CellValues("depth").size(), 4u);
+  EXPECT_TRUE(free->Has("depth"));
+  const Estimate full = EstimateOf(*free, Select(*free, "full", "length", 4096));
+  EXPECT_EQ(full.n, 4);
+  EXPECT_EQ(full.value, 0.5);
+  const Interval wilson = WilsonInterval(0.5, 4);
+  ASSERT_TRUE(full.interval);
+  EXPECT_NEAR(full.interval->first, wilson.low, 1e-12);
+  EXPECT_NEAR(full.interval->second, wilson.high, 1e-12);
+  const Experiment* const digits = Find(*results, "passkey", "digits right, the answer forced");
+  ASSERT_NE(digits, nullptr);
+  EXPECT_NEAR(EstimateOf(*digits, Select(*digits, "full")).value, (2 * 1.0 + 2 * 0.2) / 4, 1e-12);
+  EXPECT_EQ(EstimateOf(*free, Select(*free, "full", "length", 8192)).n, 0);
+}
+
+TEST(ReadResults, AddsPerplexitiesUp) {
+  const ResultFolder folder;
+  folder.Append("ppl.jsonl", PplJson(MakePpl("full", 1024, 0, 2.0)));
+  folder.Append("ppl.jsonl", PplJson(MakePpl("full", 1024, 5000, 3.0)));
+  const Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  ASSERT_EQ(results->experiments.size(), 1u);
+  const Experiment& ppl = results->experiments[0];
+  EXPECT_EQ(ppl.measure.unit, "perplexity");
+  const Estimate estimate = EstimateOf(ppl, Select(ppl, "full"));
+  EXPECT_EQ(estimate.n, 2);
+  EXPECT_NEAR(estimate.value, std::exp(2.5), 1e-9);
+  ASSERT_TRUE(estimate.interval);
+  EXPECT_LT(estimate.interval->first, estimate.value);
+  EXPECT_GT(estimate.interval->second, estimate.value);
+}
+
+TEST(ReadResults, KeepsFailuresApartAndDocumentsTogether) {
+  const ResultFolder folder;
+  for (int i = 0; i < 8; ++i) {
+    folder.Append("needle-1of2.jsonl", TaskJson(MakeTask("full", std::to_string(i), {{"length", 4096}},
+                                                         i < 4 ? 1 : 0, i < 4 ? "a" : "b")));
+  }
+  TaskRecord failed = MakeTask("full", "9", {{"length", 4096}}, 0);
+  failed.failed = "out of memory";
+  folder.Append("needle-2of2.jsonl", TaskJson(failed));
+  const Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  ASSERT_EQ(results->experiments.size(), 1u);
+  const Experiment& needle = results->experiments[0];
+  const Estimate estimate = EstimateOf(needle, Select(needle, "full"));
+  EXPECT_EQ(estimate.n, 8);
+  EXPECT_EQ(estimate.failed, 1);
+  EXPECT_EQ(estimate.value, 0.5);
+  // Two documents, each all alike: far wider than eight independent answers'.
+  const Interval independent = WilsonInterval(0.5, 8);
+  ASSERT_TRUE(estimate.interval);
+  EXPECT_LT(estimate.interval->first, independent.low - 0.1);
+}
+
+TEST(ReadResults, LeavesAnUnfinishedLineOutAndSaysSo) {
+  const ResultFolder folder;
+  folder.Append("passkey.jsonl", PasskeyJson(MakePasskey("full", 4096, 0, true)));
+  folder.Append("passkey.jsonl", R"({"attn":"full","len)", /*finished=*/false);
+  const Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  EXPECT_EQ(results->experiments[0].observations.size(), 1u);
+  ASSERT_EQ(results->notes.size(), 1u);
+  EXPECT_NE(results->notes[0].find("passkey.jsonl"), std::string::npos);
+}
+
+TEST(ReadResults, RefusesWhatIsNoResult) {
+  {
+    const ResultFolder folder;
+    const Result<Results> empty = ReadResults(folder.path());
+    ASSERT_FALSE(empty);
+    EXPECT_NE(empty.error().message.find("no results"), std::string::npos);
+  }
+  EXPECT_FALSE(ReadResults("/nowhere/at/all"));
+  for (const char* const line : {"{}", "[]", "nonsense", "", R"({"task":1})"}) {
+    for (const char* const file : {"passkey.jsonl", "ppl.jsonl", "other.jsonl"}) {
+      const ResultFolder folder;
+      folder.Append(file, line);
+      const Result<Results> results = ReadResults(folder.path());
+      ASSERT_FALSE(results) << line;
+      EXPECT_NE(results.error().message.find(std::string(file) + ", line 1"), std::string::npos)
+          << results.error().message;
+    }
+  }
+}
+
+TEST(CellName, IsShort) {
+  EXPECT_EQ(CellName("length", 4096), "4k");
+  EXPECT_EQ(CellName("length", 1000), "1000");
+  EXPECT_EQ(CellName("depth", 0.5), "0.5");
+  EXPECT_EQ(CellName("kind", "hard"), "hard");
+}
+
+}  // namespace
+}  // namespace longheads

@@ -1,0 +1,232 @@
+"""Traces, views and reports as users make them: what is traced is read again by a reader that shares nothing with the
+program, pages hold what they should and load nothing, and what cannot be written is said.
+
+usage: test_pictures.py PROGRAM WRITE_TINY_MODELS [unittest arguments]
+"""
+
+import html.parser
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "trace"))
+import read_trace  # noqa: E402
+
+PROGRAM = ""
+MODELS = pathlib.Path()
+SCRATCH = pathlib.Path()
+METHOD = "longheads,chunk=16,window=64,begin=64"
+TEXT = "The needle is <script>alert('x')</script> & \"quotes\". " + "One two three four five six seven. " * 20
+
+
+def run(*arguments, timeout=120, **more):
+    return subprocess.run([PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
+                          timeout=timeout, **more)
+
+
+def answer(*more, attn=METHOD):
+    return ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", TEXT, "-n", 6, "--attn", attn, *more]
+
+
+class Elements(html.parser.HTMLParser):
+    """Names and attributes of a page's elements, and the text of its scripts."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found, self.scripts, self.inside = [], [], False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        self.inside = tag == "script"
+        if self.inside:
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.scripts[-1] += data
+
+
+class Case(unittest.TestCase):
+    def succeeds(self, *arguments):
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    def fails(self, words, *arguments, **more):
+        result = run(*arguments, **more)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn(words, result.stderr.decode())
+        self.assertEqual(len(result.stderr.decode().strip().splitlines()[-1:]), 1)
+        return result
+
+    def loads_nothing(self, elements):
+        for tag, attributes in elements.found:
+            self.assertNotIn(tag, ("img", "link", "iframe", "object", "embed", "base", "form"))
+            for name, value in attributes.items():
+                self.assertFalse(name.startswith("on"), (tag, name))
+                if name in ("src", "href", "action", "data", "srcset"):
+                    self.assertTrue(value.startswith("#"), (tag, name, value))
+
+
+class Traces(Case):
+    def test_hold_what_the_answer_was_made_of(self):
+        trace = SCRATCH / "a.trace"
+        plain = self.succeeds(*answer("--quiet"))
+        traced = self.succeeds(*answer("--trace", trace, "--trace-prompt"))
+        self.assertEqual(traced.stdout, plain.stdout)
+        self.assertIn(b"trace: ", traced.stderr)
+        parts = list(read_trace.read_trace(trace.read_bytes()))
+        header = parts[0]
+        self.assertEqual(header["attn"], METHOD)
+        self.assertEqual(header["blocks"], {"first": 0, "tokens": 16})
+        tokens = [part for part in parts if part["kind"] == "tokens"]
+        self.assertEqual(len(tokens[0]["ids"]), header["prompt_tokens"])
+        self.assertEqual("".join(tokens[0]["texts"]).replace("\u2581", " ").strip()[-20:], TEXT.strip()[-20:])
+        selections = [part for part in parts if part["kind"] == "selection"]
+        self.assertEqual([part["position"] for part in selections],
+                         [header["prompt_tokens"] - 1 + i for i in range(len(selections))])
+        self.assertEqual(len(tokens[1]["ids"]), len(selections))
+        for part in selections:
+            own = part["position"] // 16
+            for row in part["rows"]:  # recounted from the definition: the chosen, and three that always are
+                taken = [block for block, _ in row["taken"]]
+                self.assertEqual(len(taken), 1)  # K = 4
+                self.assertTrue(all(0 < block < own - 1 for block in taken))
+                keys = {key for begin, end in row["seen"] for key in range(begin, end)}
+                chunks = {0, own - 1, own, *taken}
+                self.assertEqual(keys, {key for chunk in chunks for key in range(16 * chunk, 16 * chunk + 16)
+                                        if key <= part["position"]})
+        counts = [part for part in parts if part["kind"] == "counts"]
+        self.assertEqual(counts[0]["begin"], 0)
+        self.assertEqual(counts[-1]["end"], header["prompt_tokens"])
+
+    def test_of_every_kind_of_method(self):
+        for attn in ("full", "auto", "infllm,n_init=4,n_local=64,block=8,top_k=3,exec_block=32", "moba,chunk=16",
+                     "quest,page=8,budget=40", "streaming-llm,start=4,recent=64", "self-extend"):
+            trace = SCRATCH / "kind.trace"
+            self.succeeds(*answer("--trace", trace, "--trace-prompt", attn=attn))
+            self.assertGreater(read_trace.summary(read_trace.read_trace(trace.read_bytes()))["selections"], 0)
+            page, figure = SCRATCH / "kind.html", SCRATCH / "kind.svg"
+            self.succeeds("view", trace, "-o", page, "--svg", figure)
+
+    def test_that_cannot_be_written_leave_the_answer(self):
+        plain = self.succeeds(*answer("--quiet"))
+        full = self.fails("/dev/full", *answer("--trace", "/dev/full"))
+        self.assertEqual(full.stdout, plain.stdout)
+        trace = SCRATCH / "limited.trace"
+        limit = lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+                         resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)))
+        limited = self.fails("limited.trace", *answer("--trace", trace), preexec_fn=limit)
+        self.assertEqual(limited.stdout, plain.stdout)
+        self.assertFalse(trace.exists())
+        self.assertEqual([path for path in SCRATCH.iterdir() if path.name.startswith(".longheads")], [])
+        self.fails("cannot write", *answer("--trace", SCRATCH / "no" / "such" / "folder"))
+        self.fails("--trace", *answer("--trace-prompt"))
+
+    def test_of_pass_keys_have_the_key_outlined(self):
+        folder = SCRATCH / "traces"
+        self.succeeds("eval", "passkey", "-m", MODELS / "plain.gguf", "--attn", METHOD, "--lengths", "1k", "--depths", 2,
+                      "--form", "plain", "-n", 4, "--trace", folder)
+        files = sorted(folder.iterdir())
+        self.assertEqual(len(files), 2)
+        for file in files:
+            parts = list(read_trace.read_trace(file.read_bytes()))
+            text = "".join(text for part in parts if part["kind"] == "tokens" for text in part["texts"])
+            needle = parts[0]["needle"]
+            words = text.encode()[needle["begin"] : needle["end"]].decode()
+            self.assertRegex(words, r"^The pass key is \d{5}\..*\d{5} is the pass key\.$")
+            self.assertTrue(all(part["position"] >= parts[0]["prompt_tokens"] - 1
+                                for part in parts if part["kind"] == "selection"))
+            self.assertLessEqual(read_trace.summary(parts)["selections"], 4)
+
+
+class Views(Case):
+    def setUp(self):
+        self.trace, self.page, self.figure = SCRATCH / "v.trace", SCRATCH / "v.html", SCRATCH / "v.svg"
+        self.succeeds(*answer("--trace", self.trace, "--trace-prompt"))
+
+    def test_page_and_figure(self):
+        self.succeeds("view", self.trace, "-o", self.page, "--svg", self.figure, "--needle", "<script>alert('x')")
+        elements = Elements(self.page.read_text())
+        self.loads_nothing(elements)
+        self.assertEqual(len(elements.scripts), 2)  # the data, and the page's own
+        data = json.loads(elements.scripts[0])
+        self.assertEqual(data["needle"]["text"], "<script>alert('x')")
+        self.assertIn("<script>alert('x')</script> & \"quotes\".", "".join(data["texts"]))
+        self.assertEqual(data["edges"][0], 0)
+        self.assertEqual(len(data["texts"]), len(data["edges"]) - 1)
+        self.assertTrue(data["frames"][0]["prompt"])
+        tree = xml.etree.ElementTree.parse(self.figure)
+        self.assertNotIn("script", {element.tag.split("}")[-1] for element in tree.iter()})
+        self.succeeds("view", self.trace, "--svg", self.figure, "--token", 2)
+
+    def test_what_is_wrong_is_said(self):
+        self.fails("-o FILE", "view", self.trace)
+        self.fails("--needle", "view", self.trace, "-o", self.page, "--needle", "not in there")
+        self.fails("--token", "view", self.trace, "--svg", self.figure, "--token", 99)
+        self.fails("not a trace", "view", MODELS / "plain.gguf", "-o", self.page)
+        damaged = SCRATCH / "damaged.trace"
+        whole = self.trace.read_bytes()
+        damaged.write_bytes(whole[:-9])
+        self.fails("cut off", "view", damaged, "-o", self.page)
+        damaged.write_bytes(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
+        self.fails("damaged", "view", damaged, "-o", self.page)
+        self.fails("/dev/full", "view", self.trace, "-o", "/dev/full")
+
+
+class Reports(Case):
+    def test_of_what_evaluations_left(self):
+        results, page, figures = SCRATCH / "results", SCRATCH / "r.html", SCRATCH / "figures"
+        self.succeeds("eval", "passkey", "-m", MODELS / "plain.gguf", "--attn", METHOD, "--attn", "full", "--lengths",
+                      "1k,2k", "--depths", 2, "--form", "plain", "-n", 2, "--out", results)
+        self.succeeds("report", results, "-o", page, "--figures", figures, "--title", "A <b>title</b>")
+        elements = Elements(page.read_text())
+        self.loads_nothing(elements)
+        self.assertEqual(elements.scripts, [])
+        self.assertIn("A &lt;b&gt;title&lt;/b&gt;", page.read_text())
+        names = {path.name for path in figures.iterdir()}
+        self.assertIn("1-passkey-free-answers-right.svg", names)
+        self.assertIn("1-passkey-free-answers-right-map-1-longheads-chunk-16-window-64-begin-64.svg", names)
+        for path in figures.glob("*.svg"):
+            xml.etree.ElementTree.parse(path)
+        lines = (figures / "1-passkey-free-answers-right.csv").read_text().splitlines()
+        self.assertEqual(lines[0], "attn,length,n,failed,value,low,high")
+        self.assertEqual(len(lines), 5)
+
+    def test_of_the_committed_results(self):
+        page = SCRATCH / "committed.html"
+        self.succeeds("report", ROOT / "docs" / "results", "-o", page)
+        self.loads_nothing(Elements(page.read_text()))
+
+    def test_what_is_wrong_is_said(self):
+        empty = SCRATCH / "empty"
+        empty.mkdir()
+        self.fails("no results", "report", empty, "-o", SCRATCH / "x.html")
+        self.fails("cannot read", "report", SCRATCH / "missing", "-o", SCRATCH / "x.html")
+        bad = SCRATCH / "bad"
+        bad.mkdir()
+        (bad / "passkey.jsonl").write_text('{"attn":1}\n')
+        self.fails("line 1", "report", bad, "-o", SCRATCH / "x.html")
+        self.assertFalse((SCRATCH / "x.html").exists())
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        MODELS = pathlib.Path(folder) / "models"
+        SCRATCH = pathlib.Path(folder) / "scratch"
+        SCRATCH.mkdir()
+        subprocess.run([sys.argv[2], str(MODELS)], check=True)
+        unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
