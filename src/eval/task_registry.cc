@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "eval/infinitebench_task.h"
+#include "eval/longbench_task.h"
 #include "eval/needle.h"
 
 namespace longheads {
 
 std::span<const TaskKind> TaskKinds() {
-  static const std::vector<TaskKind> kinds = {NeedleKind()};
+  static const std::vector<TaskKind> kinds = {NeedleKind(), LongBenchKind(), InfiniteBenchKind()};
   return kinds;
 }
 

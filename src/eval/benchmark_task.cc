@@ -1,0 +1,119 @@
+#include "eval/benchmark_task.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "eval/text_hash.h"
+
+namespace longheads {
+namespace {
+
+// For the time that is left: what most texts come to.
+constexpr int64_t kBytesPerToken = 4;
+
+// Tokens that the chat template puts round a text.
+Result<int64_t> TemplateTokens(const Engine& engine, const CancelToken* cancel) {
+  LH_ASSIGN(const std::vector<TokenId> chat, engine.EncodePrompt("x", /*chat=*/true, cancel));
+  LH_ASSIGN(const std::vector<TokenId> plain, engine.EncodePrompt("x", /*chat=*/false, cancel));
+  return static_cast<int64_t>(chat.size()) - static_cast<int64_t>(plain.size());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BenchmarkTask>> BenchmarkTask::Create(Benchmark benchmark,
+                                                             std::vector<BenchmarkDataset> datasets,
+                                                             int64_t most_samples) {
+  std::unique_ptr<BenchmarkTask> task(new BenchmarkTask(std::move(benchmark), std::move(datasets)));
+  for (std::size_t d = 0; d < task->datasets_.size(); ++d) LH_TRY(task->AddSamples(d, most_samples));
+  return task;
+}
+
+Result<BenchmarkItem> BenchmarkTask::Read(const Place& place) const {
+  const BenchmarkDataset& dataset = datasets_[place.dataset];
+  LH_ASSIGN(const std::string text, dataset.lines.Line(place.line));
+  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object()) return InvalidInput(dataset.lines.PlaceOf(place.line) + ": is no JSON object");
+  Result<BenchmarkItem> item = benchmark_.read(dataset, line);
+  if (!item)
+    return InvalidInput(fmt::format("{}: {}", dataset.lines.PlaceOf(place.line), item.error().message));
+  return item;
+}
+
+Status BenchmarkTask::AddSamples(std::size_t d, int64_t most) {
+  const BenchmarkDataset& dataset = datasets_[d];
+  std::vector<std::vector<Sample>> documents;
+  std::map<std::string, std::size_t> document_of;  // by hash
+  const int64_t n = std::min(most, dataset.lines.n_lines());
+  for (int64_t i = 0; i < n; ++i) {
+    LH_ASSIGN(const BenchmarkItem item, Read({d, i}));
+    LH_ASSIGN(const FilledPrompt prompt, FillPrompt(dataset.prompt, item.fields, "context"));
+    const std::string document = TextHash(item.fields.at("context"));
+    const auto [at, is_new] = document_of.try_emplace(document, documents.size());
+    if (is_new) documents.emplace_back();
+    // The hash stands for all that the file says of the sample; the place keeps equal lines apart.
+    const std::string hash =
+        TextHash(fmt::format("{}\n{}\n{}", prompt.text, item.references.dump(), dataset.max_new));
+    Sample sample{.id = fmt::format("{}-{}-{}", dataset.file, i, hash),
+                  .document = fmt::format("{}-{}", dataset.file, document),
+                  .cell = {{"dataset", dataset.name}},
+                  .tokens = static_cast<int64_t>(prompt.text.size()) / kBytesPerToken};
+    if (benchmark_.cut != CutRule::kNone) sample.tokens = std::min(sample.tokens, benchmark_.limit);
+    sample.cell.update(item.cell);
+    places_[sample.id] = {d, i};
+    documents[at->second].push_back(std::move(sample));
+  }
+  for (std::vector<Sample>& questions : documents) {
+    if (questions.size() == 1) questions[0].document.clear();
+    std::ranges::move(questions, std::back_inserter(samples_));
+  }
+  return {};
+}
+
+Result<Question> BenchmarkTask::Ask(const Engine& engine, PromptForm form, const Sample& sample,
+                                    const CancelToken* cancel) const {
+  const auto place = places_.find(sample.id);
+  LH_CHECK(place != places_.end());
+  const BenchmarkDataset& dataset = datasets_[place->second.dataset];
+  LH_ASSIGN(BenchmarkItem item, Read(place->second));
+  LH_ASSIGN(const FilledPrompt prompt, FillPrompt(dataset.prompt, item.fields, "context"));
+  int64_t around = 0;
+  if (benchmark_.cut == CutRule::kSuffix && form == PromptForm::kChat && !dataset.plain) {
+    LH_ASSIGN(around, TemplateTokens(engine, cancel));
+  }
+  LH_ASSIGN(CutPrompt cut, CutToLimit(engine.tokenizer(), prompt.text, prompt.marked_end, benchmark_.cut,
+                                      benchmark_.limit, dataset.max_new, around, cancel));
+  Question question;
+  question.text.shared = std::move(cut.head);
+  question.text.rest = std::move(cut.tail);
+  question.plain = dataset.plain;
+  question.max_new = dataset.max_new;
+  question.stops = dataset.stops;
+  question.references = std::move(item.references);
+  question.references["dataset"] = dataset.name;
+  question.references["dropped_tokens"] = cut.n_dropped;
+  return question;
+}
+
+Score BenchmarkTask::Judge(const Question& question, const std::string& answer) const {
+  const Json& references = question.references;
+  return {.value = benchmark_.judge(references.at("dataset").get<std::string>(), references, answer),
+          .values = {{"dropped_tokens", references.at("dropped_tokens")}}};
+}
+
+std::vector<std::string> ChosenDatasets(TaskOptions& options, const std::vector<std::string>& known) {
+  std::vector<std::string> chosen = options.List("tasks");
+  if (chosen == std::vector<std::string>{"all"}) return known;
+  for (const std::string& name : chosen) {
+    if (std::ranges::find(known, name) == known.end()) {
+      options.Fail("tasks", fmt::format(" names {}, but there are {}", name, fmt::join(known, ", ")));
+    }
+  }
+  if (chosen.empty()) options.Fail("tasks", " is empty");
+  return chosen;
+}
+
+}  // namespace longheads
