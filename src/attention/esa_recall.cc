@@ -33,7 +33,7 @@ class RecallPolicy : public Policy {
         projections_(std::move(projections)),
         recall_(recall) {
     LH_CHECK(options.score == EsaOptions::Score::kExact && options.share == EsaOptions::Share::kSum);
-    recall_.found.assign(recall_.dims.size(), 0);
+    recall_.layers.clear();
   }
 
   KeyPlane Plane() const override { return exact_.Plane(); }
@@ -52,7 +52,7 @@ class RecallPolicy : public Policy {
     exact_.Extend(input, state);
     const std::span<const int32_t> chosen = exact_.Chosen(state);
     const bool stopped = input.cancel != nullptr && input.cancel->cancelled();
-    if (!chosen.empty() && !stopped) Compare(input, chosen);
+    if (!chosen.empty() && !stopped && input.token_begin >= recall_.from) Compare(input, chosen);
   }
 
  private:
@@ -91,8 +91,12 @@ class RecallPolicy : public Policy {
       CopyEsaKeys(input, begin, begin + n, rows);
     });
     const auto k = static_cast<int64_t>(chosen.size());
-    recall_.n_chosen += k;
-    recall_.by_chance +=
+    const std::size_t at_layer = static_cast<std::size_t>(input.layer);
+    if (recall_.layers.size() <= at_layer) recall_.layers.resize(at_layer + 1);
+    EsaRecall::Counts& counts = recall_.layers[at_layer];
+    counts.found.resize(recall_.dims.size());
+    counts.n_chosen += k;
+    counts.by_chance +=
         static_cast<double>(k) * static_cast<double>(k) / static_cast<double>(end - options_.n_init);
     for (std::size_t at = 0; at < recall_.dims.size(); ++at) {
       FirstNumbers first;
@@ -116,7 +120,7 @@ class RecallPolicy : public Policy {
         return;
       }
       for (const int32_t token : found) {
-        recall_.found[at] += std::binary_search(chosen.begin(), chosen.end(), token) ? 1 : 0;
+        counts.found[at] += std::binary_search(chosen.begin(), chosen.end(), token) ? 1 : 0;
       }
     }
   }
@@ -129,6 +133,16 @@ class RecallPolicy : public Policy {
 };
 
 }  // namespace
+
+EsaRecall::Counts EsaRecall::Total() const {
+  Counts total{.found = std::vector<int64_t>(dims.size())};
+  for (const Counts& layer : layers) {
+    for (std::size_t i = 0; i < layer.found.size(); ++i) total.found[i] += layer.found[i];
+    total.n_chosen += layer.n_chosen;
+    total.by_chance += layer.by_chance;
+  }
+  return total;
+}
 
 LayerPolicies EsaRecallPolicies(const AttentionModel& model, const EsaOptions& options,
                                 std::shared_ptr<const EsaProjections> projections, EsaRecall& recall) {

@@ -11,11 +11,18 @@
 namespace longheads {
 
 struct EsaRecall {
+  struct Counts {
+    std::vector<int64_t> found = {};  // per dim: chosen tokens that the exact scores chose too
+    int64_t n_chosen = 0;             // by the exact scores
+    // Where every choice of k among the middle is as likely: what chance would find.
+    double by_chance = 0;
+  };
+
   std::vector<int64_t> dims;
-  std::vector<int64_t> found;  // per dim: chosen tokens that the exact scores chose too
-  int64_t n_chosen = 0;        // by the exact scores
-  // Where every choice of k among the middle is as likely: what chance would find.
-  double by_chance = 0;
+  int64_t from = 0;  // choices for queries from this position on are compared
+  std::vector<Counts> layers = {};
+
+  Counts Total() const;
 };
 
 // ESA of these options (score=exact, share=sum) that compares every choice with those of compressed scores.

@@ -80,4 +80,14 @@ uint64_t AvailableMemory(const std::string& root) {
   return available;
 }
 
+void ResetPeakMemory() { std::ofstream("/proc/self/clear_refs") << 5; }
+
+uint64_t PeakMemory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
 }  // namespace longheads

@@ -1,4 +1,4 @@
-// How much memory this process may still take.
+// How much memory this process may still take, and how much it took.
 #pragma once
 
 #include <cstdint>
@@ -10,5 +10,10 @@ namespace longheads {
 // and v2, its own and those above it) leave: what a group holds as file cache counts as free, since the
 // system drops it when asked. The most there is where nothing can be read. `root` stands for "/" in tests.
 uint64_t AvailableMemory(const std::string& root = "/");
+
+// The system's note of the most memory that this process had, counted from when it was reset. Where it cannot
+// be reset the note is of all that came before too; 0 where it cannot be read.
+void ResetPeakMemory();
+uint64_t PeakMemory();
 
 }  // namespace longheads

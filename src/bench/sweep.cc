@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <random>
 
+#include "base/memory.h"
 #include "engine/sampler.h"
 
 namespace longheads {
@@ -13,18 +13,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// The system's note of the most memory that this process had, counted from now. Where it cannot be reset the
-// note is of all that came before too.
-void ResetPeakMemory() { std::ofstream("/proc/self/clear_refs") << 5; }
-
-uint64_t PeakMemory() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
-  }
-  return 0;
-}
 
 // Neither a cache of prefixes nor a lucky text makes a prompt of them faster.
 std::vector<TokenId> RandomTokens(int64_t n, int64_t vocab_size, uint64_t seed) {

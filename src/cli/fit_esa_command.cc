@@ -55,8 +55,11 @@ Result<int> Fit(const FitEsaCommandOptions& options) {
   for (const auto& error : report.errors) Print("{:5}   {:.4f}%\n", error.dim, 100 * error.share);
   if (options.recall_file.empty()) return 0;
 
-  fit.text = std::move(recall_text);
-  LH_ASSIGN(const EsaRecallReport recall, MeasureEsaRecall(fit));
+  LH_ASSIGN(const EsaRecallReport recall, MeasureEsaRecall({.engine = fit.engine,
+                                                            .text = std::move(recall_text),
+                                                            .n_local = options.n_local,
+                                                            .cancel = fit.cancel,
+                                                            .progress = fit.progress}));
   if (progress) progress->Finish();
   Print("\n{} tokens of {}: of what exact scores choose, compressed ones find\n", recall.n_tokens,
         options.recall_file);

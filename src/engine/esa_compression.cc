@@ -291,7 +291,7 @@ Result<EsaFitReport> FitEsaCompression(const EsaFitOptions& options) {
   return report;
 }
 
-Result<EsaRecallReport> MeasureEsaRecall(const EsaFitOptions& options) {
+Result<EsaRecallReport> MeasureEsaRecall(const EsaRecallOptions& options) {
   EsaRecallReport report;
   EsaRecall recall;
   EsaOptions esa;
@@ -300,6 +300,9 @@ Result<EsaRecallReport> MeasureEsaRecall(const EsaFitOptions& options) {
     esa = DefaultEsaOptions(model);
     esa.score = EsaOptions::Score::kExact;
     if (options.n_local > 0) esa.n_local = options.n_local;
+    if (options.k > 0) esa.k = options.k;
+    if (options.eps >= 0) esa.eps = options.eps;
+    recall.from = options.from;
     auto projections = FindEsaProjections(options.engine.model_path, esa.n_local, model);
     if (!projections) {
       found = tl::unexpected<Error>(projections.error());
@@ -310,23 +313,33 @@ Result<EsaRecallReport> MeasureEsaRecall(const EsaFitOptions& options) {
   };
   LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadWith(options.engine, policies));
   LH_TRY(found);
-  LH_ASSIGN(const std::vector<TokenId> tokens, engine->EncodePrompt(options.text, /*chat=*/false));
+  LH_ASSIGN(std::vector<TokenId> tokens, engine->EncodePrompt(options.text, /*chat=*/false));
+  if (options.n_tokens > 0) {
+    tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(options.n_tokens)));
+  }
   report.n_tokens = static_cast<int64_t>(tokens.size());
   Session session = engine->NewSession();
   const auto progress = [&](double share) {
     if (options.progress) options.progress(share, report.n_tokens);
   };
   LH_TRY(engine->Prefill(session, tokens, Outputs::kNone, {.cancel = options.cancel, .progress = progress}));
-  if (recall.n_chosen == 0) {
+  const EsaRecall::Counts total = recall.Total();
+  if (total.n_chosen == 0) {
     return InvalidInput(
         fmt::format("the text has {} tokens, and nothing is chosen before {}: use a longer one",
                     report.n_tokens, esa.n_init + esa.k + esa.n_local + esa.chunk));
   }
-  const auto n_chosen = static_cast<double>(recall.n_chosen);
+  const auto n_chosen = static_cast<double>(total.n_chosen);
   for (std::size_t i = 0; i < recall.dims.size(); ++i) {
-    report.found.push_back({recall.dims[i], static_cast<double>(recall.found[i]) / n_chosen});
+    report.found.push_back({recall.dims[i], static_cast<double>(total.found[i]) / n_chosen});
   }
-  report.by_chance = recall.by_chance / n_chosen;
+  for (const EsaRecall::Counts& layer : recall.layers) {
+    report.layers.emplace_back();
+    for (const int64_t found_here : layer.found) {
+      report.layers.back().push_back(static_cast<double>(found_here) / static_cast<double>(layer.n_chosen));
+    }
+  }
+  report.by_chance = total.by_chance / n_chosen;
   return report;
 }
 

@@ -59,6 +59,19 @@ struct EsaFitReport {
 // Fits a compression to the model and saves it.
 Result<EsaFitReport> FitEsaCompression(const EsaFitOptions& options);
 
+struct EsaRecallOptions {
+  EngineOptions engine = {};  // its attention is not used
+  std::string text = {};
+  int64_t n_local = 0;  // 0: the default of --attn esa
+  int64_t k = 0;        // tokens that are chosen; 0: the same
+  int64_t eps = -1;     // smoothing; -1: the same
+  // Queries at positions [from, n_tokens) are compared; the text ends there. 0: the whole text.
+  int64_t from = 0;
+  int64_t n_tokens = 0;
+  const CancelToken* cancel = nullptr;
+  std::function<void(double share, int64_t n_tokens)> progress = {};
+};
+
 struct EsaRecallReport {
   int64_t n_tokens = 0;
   struct Found {
@@ -67,10 +80,11 @@ struct EsaRecallReport {
   };
   std::vector<Found> found;
   double by_chance = 0;
+  std::vector<std::vector<double>> layers;  // [n_layers, found.size()]: the shares of each layer
 };
 
 // Reads the text by exact scores and compares each choice with those of the saved compression, with the
-// default options of --attn esa.
-Result<EsaRecallReport> MeasureEsaRecall(const EsaFitOptions& options);
+// default options of --attn esa but for those given.
+Result<EsaRecallReport> MeasureEsaRecall(const EsaRecallOptions& options);
 
 }  // namespace longheads

@@ -166,18 +166,30 @@ TEST_F(EsaCompressionTest, RecallIsWholeWhereNothingIsCompressed) {
   const ModelFile model(TinyLlama({.context_length = 256, .seed = 3}));
   EsaFitOptions options{.engine = {.model_path = model.path(), .compute = "f32", .threads = 1}};
   ASSERT_TRUE(FitEsaCompression(options));
-  options.text = "some ";
-  const Result<EsaRecallReport> too_short = MeasureEsaRecall(options);
+  EsaRecallOptions asked{.engine = options.engine, .text = "some "};
+  const Result<EsaRecallReport> too_short = MeasureEsaRecall(asked);
   ASSERT_FALSE(too_short);
   EXPECT_NE(too_short.error().message.find("use a longer one"), std::string::npos);
-  for (int i = 0; i < 60; ++i) options.text += "words " + std::to_string(i * i);
-  const Result<EsaRecallReport> recall = MeasureEsaRecall(options);
+  for (int i = 0; i < 60; ++i) asked.text += "words " + std::to_string(i * i);
+  const Result<EsaRecallReport> recall = MeasureEsaRecall(asked);
   ASSERT_TRUE(recall) << recall.error().message;
   EXPECT_EQ(recall->found.back().dim, 32);
   EXPECT_GT(recall->found.back().share, 0.98);  // equal scores but for roundings
   EXPECT_GT(recall->found.back().share, recall->found.front().share);
   EXPECT_GT(recall->found.front().share, 0);
   EXPECT_LT(recall->by_chance, 1);
+  // Every layer by itself; and of the last queries alone.
+  ASSERT_GT(recall->layers.size(), 1u);
+  for (const std::vector<double>& layer : recall->layers) {
+    ASSERT_EQ(layer.size(), recall->found.size());
+    EXPECT_GT(layer.back(), 0.95);
+  }
+  asked.from = recall->n_tokens - 20;
+  const Result<EsaRecallReport> last = MeasureEsaRecall(asked);
+  ASSERT_TRUE(last) << last.error().message;
+  EXPECT_NE(last->by_chance, recall->by_chance);
+  asked.from = recall->n_tokens;
+  EXPECT_FALSE(MeasureEsaRecall(asked));
 }
 
 TEST_F(EsaCompressionTest, RefusesWhatCannotBeFitted) {

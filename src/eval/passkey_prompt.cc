@@ -11,10 +11,6 @@
 namespace longheads {
 namespace {
 
-constexpr std::string_view kTask =
-    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. I will "
-    "quiz "
-    "you about the important information there.";
 constexpr std::string_view kSentences[] = {"The grass is green.", "The sky is blue.", "The sun is yellow.",
                                            "Here we go.", "There and back again."};
 constexpr int64_t kSentenceCount = std::size(kSentences);
@@ -39,7 +35,7 @@ std::string_view Question(PromptForm form) {
 // The lines of the prompt. Filler after the key begins anew with the first sentence, as in the paper's code.
 std::string PasskeyText(const PasskeyStyle& style, int64_t key, int64_t n_before, int64_t n_after) {
   const auto filler = [&](int64_t n) { return n == 0 ? "" : fmt::format("{}\n", Filler(style.filler, n)); };
-  return fmt::format("{}\n{}{}\n{}{}", kTask, filler(n_before), PasskeySentence(key), filler(n_after),
+  return fmt::format("{}\n{}{}\n{}{}", kPasskeyTask, filler(n_before), PasskeySentence(key), filler(n_after),
                      Question(style.form));
 }
 
@@ -122,8 +118,9 @@ Result<Prompt> BuildPasskeyPrompt(const Engine& engine, const PasskeyStyle& styl
   // Until where the prompt is what it would be with the key further behind.
   const int64_t n_before = SentencesBefore(c, n_sentences);
   LH_ASSIGN(const std::vector<TokenId> keyless,
-            engine.EncodePrompt(fmt::format("{}\n{}", kTask, Filler(style.filler, n_before + kSentenceCount)),
-                                chat, cancel));
+            engine.EncodePrompt(
+                fmt::format("{}\n{}", kPasskeyTask, Filler(style.filler, n_before + kSentenceCount)), chat,
+                cancel));
   Prompt prompt{.tokens = std::move(tokens)};
   prompt.n_common =
       std::mismatch(prompt.tokens.begin(), prompt.tokens.end(), keyless.begin(), keyless.end()).first -

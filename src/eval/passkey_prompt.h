@@ -15,6 +15,13 @@
 
 namespace longheads {
 
+// The first line of every pass key's prompt, and the filler's five sentences as one unit of 89 characters.
+inline constexpr std::string_view kPasskeyTask =
+    "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. I will "
+    "quiz you about the important information there.";
+inline constexpr std::string_view kPasskeyUnit =
+    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";
+
 // How the filler's five sentences stand. The paper's Table 6 leaves it open.
 enum class PasskeyFiller {
   kLines,  // in a line of their own, each time: the prompts of Self-Extend and InfiniteBench

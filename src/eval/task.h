@@ -41,6 +41,7 @@ struct MeasureName {
 
 struct Measured {
   double score = 0;
+  Json cell = Json::object();    // joins the sample's: what shows once it is made
   Json values = Json::object();  // what else was found, by name
   std::string answer = {};
   Json references = {};  // what the answer was judged by
@@ -56,6 +57,7 @@ struct TaskContext {
   PromptForm form;
   // Loads the model anew with another method: what a method is compared with.
   std::function<Result<std::unique_ptr<Engine>>(const std::string& attention)> load = {};
+  EngineOptions engine_options = {};  // how the model was loaded, its attention aside
   const CancelToken* cancel = nullptr;
   PromptReader::Start on_prefill = {};
 };
@@ -66,9 +68,16 @@ class Task {
 
   virtual std::string name() const = 0;  // of the command and of the files
   virtual MeasureName measure() const = 0;
+  // Names of those `values` that tables show beside the score.
+  virtual std::vector<std::string> shown() const { return {}; }
   // All that decides on samples' words and scores beside their ids and the model: options, a text's hash, and
   // "version", which is raised when the same options come to mean another thing.
   virtual Json Setup() const = 0;
+  // The methods it is about; empty: any, as the user says.
+  virtual std::vector<std::string> methods() const { return {}; }
+  // Whether it measures time and memory: then it matters how much of a text is kept in memory, which changes
+  // no bit of a result.
+  virtual bool measures_cost() const { return false; }
   // Whether the prompt's form (plain, chat) bears on it.
   virtual bool has_form() const { return true; }
   virtual const std::vector<Sample>& samples() const = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <unordered_set>
 
@@ -20,6 +21,12 @@ struct Cell {
   ClusteredScores scores;
   int64_t failed = 0;
   double tokens = 0, seconds = 0;
+  struct ValueSum {
+    double sum = 0;
+    int64_t n = 0;
+    double mean() const { return sum / static_cast<double>(n); }
+  };
+  std::map<std::string, ValueSum> values;
 
   explicit Cell(const TaskRecord& record) : first(&record) {}
   void Add(const TaskRecord& record) {
@@ -29,6 +36,12 @@ struct Cell {
       return;
     }
     tokens += static_cast<double>(record.measured.tokens);
+    for (const auto& item : record.measured.values.items()) {
+      if (!item.value().is_number()) continue;
+      ValueSum& value = values[item.key()];
+      value.sum += item.value().get<double>();
+      ++value.n;
+    }
     const Sample& sample = record.sample;
     scores.Add(sample.document.empty() ? sample.id : sample.document, record.measured.score);
   }
@@ -49,6 +62,19 @@ std::vector<std::string> CellNames(std::span<const TaskRecord> records) {
   for (const TaskRecord& record : records) {
     for (const auto& item : record.sample.cell.items()) {
       if (std::ranges::find(names, item.key()) == names.end()) names.push_back(item.key());
+    }
+  }
+  return names;
+}
+
+// The names of numbers among the values, in the order in which they come.
+std::vector<std::string> ValueNames(std::span<const TaskRecord> records) {
+  std::vector<std::string> names;
+  for (const TaskRecord& record : records) {
+    for (const auto& item : record.measured.values.items()) {
+      if (item.value().is_number() && std::ranges::find(names, item.key()) == names.end()) {
+        names.push_back(item.key());
+      }
     }
   }
   return names;
@@ -121,6 +147,7 @@ Result<TaskRecord> ParseTaskJson(const std::string& line) try {
     return r;
   }
   r.measured = {.score = json.at("score"),
+                .cell = {},
                 .values = json.at("values"),
                 .answer = json.at("answer"),
                 .references = json.at("references"),
@@ -145,6 +172,7 @@ std::vector<TaskRecord> LatestRecords(std::span<const TaskRecord> records) {
 std::string TaskCsv(std::span<const TaskRecord> all) {
   const std::vector<TaskRecord> records = LatestRecords(all);
   const std::vector<std::string> names = CellNames(records);
+  const std::vector<std::string> value_names = ValueNames(records);
   std::vector<Cell> cells;
   for (const TaskRecord& record : records) {
     auto cell = std::ranges::find_if(cells, [&](const Cell& c) {
@@ -157,7 +185,9 @@ std::string TaskCsv(std::span<const TaskRecord> all) {
   for (const std::string& name : names) csv += CsvField(name) + ",";
   csv +=
       "measure,unit,samples,documents,failed,mean,low,high,mean_tokens,seconds,model,compute,kv,backend,rope,"
-      "options,fingerprint\n";
+      "options,fingerprint";
+  for (const std::string& name : value_names) csv += fmt::format(",{}", CsvField(name));
+  csv += "\n";
   for (const Cell& cell : cells) {
     const TaskRecord& r = *cell.first;
     csv += fmt::format("{},{},", CsvField(r.setup.task), CsvField(r.setup.attention));
@@ -172,14 +202,20 @@ std::string TaskCsv(std::span<const TaskRecord> all) {
     csv += cell.has_interval() ? fmt::format("{:.6g},{:.6g},", interval.low, interval.high) : ",,";
     csv += n == 0 ? "," : fmt::format("{:.1f},", cell.tokens / static_cast<double>(n));
     const ModelSetup& model = r.setup.model;
-    csv += fmt::format("{:.3f},{},{},{},{},{},{},{}\n", cell.seconds, CsvField(model.model), model.compute,
+    csv += fmt::format("{:.3f},{},{},{},{},{},{},{}", cell.seconds, CsvField(model.model), model.compute,
                        model.kv, CsvField(model.backend), CsvField(model.rope),
                        CsvField(JsonLine(r.setup.options)), r.fingerprint);
+    for (const std::string& name : value_names) {
+      const auto value = cell.values.find(name);
+      csv += value == cell.values.end() ? "," : fmt::format(",{:.6g}", value->second.mean());
+    }
+    csv += "\n";
   }
   return csv;
 }
 
-std::string TaskTable(std::span<const TaskRecord> records, std::span<const std::string> attention) {
+std::string TaskTable(std::span<const TaskRecord> records, std::span<const std::string> attention,
+                      std::span<const std::string> shown) {
   std::vector<std::string> columns;
   const auto column_of = [](const TaskRecord& r) {
     return r.sample.cell.empty() ? std::string("all") : CellText(r.sample.cell.front());
@@ -214,6 +250,11 @@ std::string TaskTable(std::span<const TaskRecord> records, std::span<const std::
           text += fmt::format(" ({}-{})", number(cell->interval().low), number(cell->interval().high));
         }
         text += fmt::format(" of {}", cell->scores.n_samples());
+        for (const std::string& value_name : shown) {
+          const auto value = cell->values.find(value_name);
+          if (value != cell->values.end())
+            text += fmt::format("; {} {:.4g}", value_name, value->second.mean());
+        }
       }
       if (cell && cell->failed > 0) text += fmt::format(", {} failed", cell->failed);
       rows.back().push_back(text);

@@ -51,12 +51,13 @@ Result<TaskRecord> ParseTaskJson(const std::string& line);
 std::vector<TaskRecord> LatestRecords(std::span<const TaskRecord> records);
 
 // Means and 95% intervals (clustered by document) by setup and cell, in the records' order, with a header
-// line. Failed samples are counted beside them, not in them.
+// line; of every number among the values the mean. Failed samples are counted beside them, not in them.
 std::string TaskCsv(std::span<const TaskRecord> records);
 
 // Rows are methods, columns the values of the cells' first key: "85.0 (70.9-92.9) of 40", shares in percent;
-// '-' where there is nothing yet. Several lines.
-std::string TaskTable(std::span<const TaskRecord> records, std::span<const std::string> attention);
+// '-' where there is nothing yet. Behind it the means of the values named in `shown`. Several lines.
+std::string TaskTable(std::span<const TaskRecord> records, std::span<const std::string> attention,
+                      std::span<const std::string> shown = {});
 
 using TaskJournal = Journal<TaskRecord>;
 // DIR/NAME.jsonl and DIR/NAME.csv.

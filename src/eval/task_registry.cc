@@ -2,14 +2,21 @@
 
 #include <algorithm>
 
+#include "eval/efficiency.h"
+#include "eval/esa_recall_task.h"
 #include "eval/infinitebench_task.h"
+#include "eval/kld.h"
 #include "eval/longbench_task.h"
 #include "eval/needle.h"
+#include "eval/passkey_papers.h"
+#include "eval/selection_stats.h"
 
 namespace longheads {
 
 std::span<const TaskKind> TaskKinds() {
-  static const std::vector<TaskKind> kinds = {NeedleKind(), LongBenchKind(), InfiniteBenchKind()};
+  static const std::vector<TaskKind> kinds = {NeedleKind(),    PasskeyPaperKind(), KldKind(),
+                                              SelectionKind(), EfficiencyKind(),   EsaRecallKind(),
+                                              LongBenchKind(), InfiniteBenchKind()};
   return kinds;
 }
 

@@ -78,6 +78,10 @@ std::vector<const Sample*> SamplesOf(const Task& task, const Shard& shard) {
 TaskSetup Run::Setup(const std::string& spec) const {
   TaskSetup setup{.model = model, .attention = spec, .task = task.name(), .options = task.Setup()};
   if (task.has_form()) setup.options["form"] = PromptFormName(form);
+  if (task.measures_cost()) {
+    setup.options["kv_ram"] = hooks.engine_options.kv_ram;
+    setup.options["threads"] = hooks.engine_options.threads;
+  }
   return setup;
 }
 
@@ -118,6 +122,7 @@ Result<Measured> Run::Measure(Engine& engine, PromptReader& reader, const std::s
                             .reader = reader,
                             .form = form,
                             .load = hooks.load,
+                            .engine_options = hooks.engine_options,
                             .cancel = hooks.cancel,
                             .on_prefill = [&](int64_t n_tokens) {
                               return hooks.on_prefill ? hooks.on_prefill(spec, sample, n_tokens)
@@ -160,6 +165,7 @@ Status Run::RunMethod(const std::string& spec) {
       record.failed = "its score is no number";
     } else if (measured) {
       record.measured = std::move(*measured);
+      record.sample.cell.update(record.measured.cell);
     } else {
       record.failed = measured.error().message;
     }
@@ -189,13 +195,18 @@ std::string TaskJournalName(const std::string& task, const Shard& shard) {
   return shard.count == 1 ? task : fmt::format("{}-{}of{}", task, shard.index, shard.count);
 }
 
+std::vector<std::string> MethodsOf(const Task& task, const TaskRunOptions& options) {
+  std::vector<std::string> methods = task.methods().empty() ? options.attention : task.methods();
+  DropRepeats(methods);
+  return methods;
+}
+
 Status RunTask(const TaskRunOptions& options, Task& task, const TaskHooks& hooks,
                std::vector<TaskRecord>& records) {
-  if (options.attention.empty()) {
+  if (MethodsOf(task, options).empty()) {
     return InvalidInput("--attn names no method: 'longheads methods' lists them");
   }
-  std::vector<std::string> attention = options.attention;
-  DropRepeats(attention);
+  std::vector<std::string> attention = MethodsOf(task, options);
   std::vector<const Sample*> samples = SamplesOf(task, options.shard);
   const int64_t total = static_cast<int64_t>(attention.size() * samples.size());
   const auto on_case = [&](Run& run) {

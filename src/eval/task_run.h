@@ -45,6 +45,8 @@ struct TaskProgress {
 // What an application hears of a run; all but `load` may be empty.
 struct TaskHooks {
   std::function<Result<std::unique_ptr<Engine>>(const std::string& attention)> load;
+  // What `load` loads with, for tasks that need more than a method's name.
+  EngineOptions engine_options = {};
   // A method's samples begin; the engine lives until the next one's.
   std::function<void(const Engine& engine, const std::string& attention)> on_method = {};
   // A sample's prompt is about to be read, n_tokens of it; what it returns hears of the share that is done.
@@ -62,6 +64,9 @@ struct TaskHooks {
 // before the first sample.
 Status RunTask(const TaskRunOptions& options, Task& task, const TaskHooks& hooks,
                std::vector<TaskRecord>& records);
+
+// The methods that a run is about: the task's own, or the options', each once.
+std::vector<std::string> MethodsOf(const Task& task, const TaskRunOptions& options);
 
 // "needle", "needle-2of4".
 std::string TaskJournalName(const std::string& task, const Shard& shard);

@@ -12,6 +12,8 @@ void AddEvalCommand(CLI::App& program, Command& command) {
   AddPasskeyCommand(*eval, command);
   AddPplCommand(*eval, command);
   AddTaskCommands(*eval, command);
+  AddAblationCommand(*eval, command);
+  AddSuiteCommand(*eval, command);
 }
 
 }  // namespace longheads

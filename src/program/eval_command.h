@@ -13,5 +13,7 @@ void AddEvalCommand(CLI::App& program, Command& command);
 void AddPasskeyCommand(CLI::App& eval, Command& command);
 void AddPplCommand(CLI::App& eval, Command& command);
 void AddTaskCommands(CLI::App& eval, Command& command);  // one for each task
+void AddAblationCommand(CLI::App& eval, Command& command);
+void AddSuiteCommand(CLI::App& eval, Command& command);
 
 }  // namespace longheads

@@ -11,6 +11,7 @@
 #include "eval/passkey.h"
 #include "program/eval_command.h"
 #include "program/eval_options.h"
+#include "program/eval_suite_command.h"
 
 namespace longheads {
 namespace {
@@ -54,19 +55,16 @@ class PasskeyReport {
   CaseProgress progress_;
 };
 
-Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
-  PasskeyOptions& passkey = options.passkey;
-  passkey.backend = options.eval.model.backend;
-  passkey.rope = options.eval.model.rope.Text();
+Result<int> RunPasskeyOn(const ModelOptions& model, PasskeyOptions passkey) {
+  passkey.backend = model.backend;
+  passkey.rope = model.rope.Text();
   passkey.program = "longheads " LONGHEADS_VERSION;
-  passkey.attention = ListSpecs(options.eval);
-  LH_ASSIGN(passkey.lengths, ListLengths(options.eval));
   int64_t longest = 0;
   for (const int64_t length : passkey.lengths) longest = std::max(longest, length);
 
   PasskeyReport report;
   std::vector<PasskeyRecord> records;
-  const Status status = RunPasskey(passkey, report.Hooks(options.eval.model, longest), records);
+  const Status status = RunPasskey(passkey, report.Hooks(model, longest), records);
   report.FinishProgress();
   std::string table;
   if (!records.empty()) {
@@ -80,6 +78,12 @@ Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
         PasskeyTable(records, passkey.attention, passkey.lengths));
   }
   return FinishEval(status, table, records.size(), passkey.out_dir);
+}
+
+Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
+  options.passkey.attention = ListSpecs(options.eval);
+  LH_ASSIGN(options.passkey.lengths, ListLengths(options.eval));
+  return RunPasskeyOn(options.eval.model, std::move(options.passkey));
 }
 
 void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
@@ -141,6 +145,34 @@ void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
 }
 
 }  // namespace
+
+SuiteExperiment PasskeyExperiment() {
+  return {.options = {{"lengths", "N,N,...", "4k,8k,16k", "prompt lengths in tokens, met within 1%"},
+                      {"depths", "N", "10", "places of the key"},
+                      {"repeats", "N", "1", "keys for each length and depth"},
+                      {"seed", "S", "0", "of the keys"},
+                      {"filler", "lines|line", "lines", "how the filler's sentences stand"},
+                      {"predict", "N", "0", "most tokens of a free answer"}},
+          .make = [](const ModelOptions& model, const SuiteTask& task,
+                     const std::string& out_dir) -> Result<SuiteStep> {
+            const std::vector<TaskOption> known = PasskeyExperiment().options;
+            TaskOptions o(known, task.options);
+            PasskeyOptions passkey{.attention = task.attention,
+                                   .lengths = o.Counts("lengths", 0, INT64_MAX),
+                                   .n_depths = o.Count("depths", 0, INT64_MAX),
+                                   .n_repeats = o.Count("repeats", 0, INT64_MAX),
+                                   .seed = static_cast<uint64_t>(o.Count("seed", 0, INT64_MAX)),
+                                   .form = task.form,
+                                   .filler = o.Choice("filler"),
+                                   .max_tokens = o.Count("predict", 0, INT64_MAX),
+                                   .out_dir = out_dir,
+                                   .rope = {},
+                                   .trace_dir = {},
+                                   .program = {}};
+            LH_TRY(o.status());
+            return SuiteStep([model, passkey] { return RunPasskeyOn(model, passkey); });
+          }};
+}
 
 void AddPasskeyCommand(CLI::App& eval, Command& command) {
   CLI::App* const app = eval.add_subcommand(

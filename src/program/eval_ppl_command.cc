@@ -9,10 +9,12 @@
 
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "eval/haystack.h"
 #include "eval/ppl.h"
 #include "formats/input_file.h"
 #include "program/eval_command.h"
 #include "program/eval_options.h"
+#include "program/eval_suite_command.h"
 
 namespace longheads {
 namespace {
@@ -66,20 +68,18 @@ class PplReport {
   CaseProgress progress_;
 };
 
-Result<int> RunPplCommand(PplCommandOptions options) {
-  PplOptions& ppl = options.ppl;
-  ppl.backend = options.eval.model.backend;
-  ppl.rope = options.eval.model.rope.Text();
-  ppl.attention = ListSpecs(options.eval);
-  LH_ASSIGN(ppl.lengths, ListLengths(options.eval));
+// Of the text in `file`.
+Result<int> RunPplOn(const ModelOptions& model, const std::string& file, PplOptions ppl) {
+  ppl.backend = model.backend;
+  ppl.rope = model.rope.Text();
   std::sort(ppl.lengths.begin(), ppl.lengths.end());
-  LH_ASSIGN(ppl.text, ReadUtf8File(options.file));
-  ppl.text_name = std::filesystem::path(options.file).filename().string();
+  LH_ASSIGN(ppl.text, ReadUtf8File(file));
+  ppl.text_name = std::filesystem::path(file).filename().string();
 
   PplReport report;
   std::vector<PplRecord> records;
   const int64_t longest = ppl.lengths.empty() ? 0 : ppl.lengths.back();
-  const Status status = RunPpl(ppl, report.Hooks(options.eval.model, longest), records);
+  const Status status = RunPpl(ppl, report.Hooks(model, longest), records);
   report.FinishProgress();
   std::string table;
   if (!records.empty()) {
@@ -91,6 +91,12 @@ Result<int> RunPplCommand(PplCommandOptions options) {
         PplTable(records, ppl.attention, ppl.lengths));
   }
   return FinishEval(status, table, records.size(), ppl.out_dir);
+}
+
+Result<int> RunPplCommand(PplCommandOptions options) {
+  options.ppl.attention = ListSpecs(options.eval);
+  LH_ASSIGN(options.ppl.lengths, ListLengths(options.eval));
+  return RunPplOn(options.eval.model, options.file, std::move(options.ppl));
 }
 
 void AddPplOptions(CLI::App& app, PplCommandOptions& options) {
@@ -131,6 +137,30 @@ Examples:
 }
 
 }  // namespace
+
+SuiteExperiment PplExperiment() {
+  return {.options = {{"text", "FILE", "", "a long text; without it, the haystack of the tasks"},
+                      {"lengths", "N,N,...", "1k,2k,4k,8k", "lengths in tokens, those scored included"},
+                      {"samples", "N", "1", "pieces of the text, evenly spread"},
+                      {"score", "S", "256", "how many of the last tokens are scored"}},
+          .make = [](const ModelOptions& model, const SuiteTask& task,
+                     const std::string& out_dir) -> Result<SuiteStep> {
+            const std::vector<TaskOption> known = PplExperiment().options;
+            TaskOptions o(known, task.options);
+            PplOptions ppl{.attention = task.attention,
+                           .lengths = o.Counts("lengths", 0, INT64_MAX),
+                           .n_samples = o.Count("samples", 0, INT64_MAX),
+                           .n_score = o.Count("score", 0, INT64_MAX),
+                           .text = {},
+                           .text_name = {},
+                           .out_dir = out_dir,
+                           .rope = {}};
+            LH_TRY(o.status());
+            const std::string file = o.Text("text").empty() ? DefaultHaystackPath() : o.Text("text");
+            LH_TRY(Haystack::Load(o.Text("text")));  // whether it is there
+            return SuiteStep([model, file, ppl] { return RunPplOn(model, file, ppl); });
+          }};
+}
 
 void AddPplCommand(CLI::App& eval, Command& command) {
   CLI::App* const app = eval.add_subcommand("ppl", "Perplexity of a long text, over methods and lengths");

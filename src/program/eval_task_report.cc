@@ -35,6 +35,8 @@ TaskHooks TaskReport::Hooks(const ModelOptions& model, const Task& task) {
   for (const Sample& sample : task.samples()) longest = std::max(longest, sample.tokens);
   return {
       .load = Loader(model),
+      // Where no model is found, loading it says so.
+      .engine_options = EngineOptionsOf(model).value_or(EngineOptions{}),
       .on_method = [longest](const Engine& engine,
                              const std::string& attention) { AnnounceMethod(engine, attention, longest); },
       .on_prefill = [this](
@@ -49,6 +51,10 @@ void TaskReport::PrintSample(const TaskRecord& r, bool from_file, const TaskProg
   progress_.Finish();
   std::string how = "done before";
   if (!from_file) {
+    if (pace_ != nullptr) {
+      pace_->seconds += r.seconds;
+      pace_->tokens += static_cast<double>(r.sample.tokens);
+    }
     how = fmt::format("{:.1f} s", r.seconds);
     if (r.measured.shared > 0) {
       how += fmt::format(" ({} of {} tokens read before)", r.measured.shared, r.measured.tokens);
@@ -71,7 +77,7 @@ std::string DescribeTaskRun(const Task& task, std::span<const TaskRecord> record
   const MeasureName measure = task.measure();
   return fmt::format("{}: {}{} (95% interval), {}, compute {}, kv {}\n{}", setup.task, measure.name,
                      measure.unit == "share" ? " in percent" : ", " + measure.unit, setup.model.model,
-                     setup.model.compute, setup.model.kv, TaskTable(records, attention));
+                     setup.model.compute, setup.model.kv, TaskTable(records, attention, task.shown()));
 }
 
 }  // namespace longheads

@@ -11,8 +11,16 @@
 
 namespace longheads {
 
+// What samples have taken so far, over several tasks.
+struct TaskPace {
+  double seconds = 0, tokens = 0;
+};
+
 class TaskReport {
  public:
+  // `pace` hears of every sample that is run; may be null.
+  explicit TaskReport(TaskPace* pace = nullptr) : pace_(pace) {}
+
   // `model` must outlive the hooks.
   TaskHooks Hooks(const ModelOptions& model, const Task& task);
   void FinishProgress() { progress_.Finish(); }
@@ -20,6 +28,7 @@ class TaskReport {
  private:
   void PrintSample(const TaskRecord& record, bool from_file, const TaskProgress& progress);
 
+  TaskPace* pace_;
   CaseProgress progress_;
 };
 

@@ -432,6 +432,146 @@ class Perplexity(unittest.TestCase):
         self.assertIn(b"iconv", not_utf8.stderr)
 
 
+class Tasks(unittest.TestCase):
+    def setUp(self):
+        self.text = SCRATCH / "haystack.txt"
+        self.text.write_text(" ".join(f"Line {7919 * i % 1009} of {i}." for i in range(400)))
+        self.out = SCRATCH / self.id()
+        self.command = ["eval", "needle", "-m", MODELS / "plain.gguf", "--compute", "f32", "--attn",
+                        "full;longheads,chunk=16,window=64,begin=64", "--lengths", "500,700", "--depths", 3, "--predict",
+                        4, "--haystack", self.text, "--out", self.out]
+
+    def records(self, name="needle"):
+        records = [json.loads(line) for line in (self.out / f"{name}.jsonl").read_text().splitlines()]
+        for record in records:  # what differs from run to run
+            for key in ("seconds", "time", "shared"):
+                del record[key]
+        return records
+
+    def test_a_table_a_line_for_each_sample_a_summary_and_the_official_files(self):
+        result = run(*self.command)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = result.stdout.decode().splitlines()
+        self.assertEqual(table[1].split(), ["attn", "500", "700"])
+        self.assertIn(" of 3", table[2])
+        self.assertEqual(len(self.records()), 12)
+        with open(self.out / "needle.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([(row["length"], row["depth"]) for row in rows][:4],
+                         [("500", "0.0"), ("500", "50.0"), ("500", "100.0"), ("700", "0.0")])
+        self.assertEqual(len(list((self.out / "needle-results").iterdir())), 12)
+        again = run(*self.command)
+        self.assertEqual((again.returncode, again.stdout), (0, result.stdout))
+        self.assertEqual(again.stderr.count(b"done before"), 12)
+
+    def test_a_kill_at_any_moment_loses_no_whole_line(self):
+        self.assertEqual(run(*self.command).returncode, 0)
+        whole = self.records()
+        journal = self.out / "needle.jsonl"
+        journal.unlink()
+        lines = 0
+        while lines < len(whole):
+            process = subprocess.Popen([PROGRAM, *map(str, self.command)], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+            while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < lines + 3):
+                time.sleep(0.002)
+            process.kill()
+            process.wait()
+            lines = journal.read_bytes().count(b"\n")
+            with open(journal, "ab") as file:  # as a kill amid a line leaves it
+                file.write(b'{"task":"nee')
+        self.assertEqual(run(*self.command).returncode, 0)
+        self.assertEqual(self.records(), whole)
+
+    def test_shards_are_the_whole(self):
+        self.assertEqual(run(*self.command).returncode, 0)
+        whole = self.records()
+        parts = []
+        for shard in ("1/2", "2/2"):
+            self.assertEqual(run(*self.command, "--shard", shard).returncode, 0)
+            parts += self.records(f"needle-{shard[0]}of2")
+        order = lambda record: (record["attn"], record["id"])
+        self.assertEqual(sorted(parts, key=order), sorted(whole, key=order))
+
+    def test_bad_input_is_one_sentence(self):
+        for changes, words in ((["--lengths", "20"], "--lengths has 20"), (["--depths", "0"], "--depths"),
+                               (["--haystack", "/no/such"], "/no/such"), (["--attn", "fill"], "did you mean 'full'")):
+            command = list(self.command)
+            command[command.index(changes[0]) + 1] = changes[1]
+            result = run(*command)
+            self.assertEqual((result.returncode, result.stdout), (2, b""), result.stderr)
+            self.assertIn(words, result.stderr.decode().splitlines()[-1])
+        shard = run(*self.command, "--shard", "3/2")
+        self.assertEqual(shard.returncode, 2)
+        self.assertIn(b"--shard is '3/2'", shard.stderr)
+
+
+class Suite(unittest.TestCase):
+    def setUp(self):
+        self.out = SCRATCH / self.id()
+        self.file = SCRATCH / (self.id() + ".json")
+        text = SCRATCH / "haystack.txt"
+        text.write_text(" ".join(f"Line {7919 * i % 1009} of {i}." for i in range(400)))
+        self.suite = {"models": [{"file": str(MODELS / "plain.gguf"), "compute": "f32"}], "methods": ["full"],
+                      "lengths": [600], "tasks": [{"task": "passkey", "depths": 1, "lengths": 1500, "predict": 2},
+                                                  {"task": "needle", "depths": 2, "predict": 2, "haystack": str(text)},
+                                                  {"task": "kld", "lengths": 64, "samples": 1, "score": 4,
+                                                   "methods": ["streaming-llm,start=2,recent=20"],
+                                                   "haystack": str(text)},
+                                                  {"task": "ppl", "lengths": [64], "score": 8, "text": str(text)}]}
+
+    def run_suite(self, *more):
+        self.file.write_text(json.dumps(self.suite))
+        return run("eval", "suite", self.file, "--out", self.out, *more)
+
+    def test_steps_run_in_turn_and_once(self):
+        result = self.run_suite()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for name, lines in (("passkey", 1), ("needle", 2), ("kld", 1), ("ppl", 1)):
+            self.assertEqual(len((self.out / f"{name}.jsonl").read_text().splitlines()), lines, name)
+        again = self.run_suite()
+        self.assertEqual((again.returncode, again.stdout), (0, result.stdout))
+        self.assertEqual(again.stderr.count(b"done before"), 5)
+        second = self.run_suite("--shard", "2/2")
+        self.assertEqual(second.returncode, 0, second.stderr)
+        self.assertEqual(len((self.out / "needle-2of2.jsonl").read_text().splitlines()), 1)
+
+    def test_a_step_that_cannot_run_does_not_keep_the_others(self):
+        self.suite["tasks"][1]["methods"] = ["longheads,chunk=100000"]
+        result = self.run_suite()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(b"1 of 4 steps could not run", result.stderr)
+        self.assertTrue((self.out / "kld.jsonl").exists())
+
+    def test_what_is_wrong_is_named_before_anything_runs(self):
+        for change, words in ((lambda s: s["tasks"][3].update(text="/no/such"), "tasks[3] (ppl): /no/such"),
+                              (lambda s: s["tasks"][1].update(depth=3), "'tasks[1].depth'"),
+                              (lambda s: s["tasks"][1].update(depths="many"), "tasks[1] (needle): --depths"),
+                              (lambda s: s.update(taskz=[]), "'taskz'")):
+            suite = json.loads(json.dumps(self.suite))
+            change(self.suite)
+            result = self.run_suite()
+            self.suite = suite
+            self.assertEqual((result.returncode, result.stdout), (2, b""), result.stderr)
+            self.assertIn(words, result.stderr.decode())
+            self.assertFalse(self.out.exists())
+
+
+class Ablation(unittest.TestCase):
+    def test_a_row_for_each_variant(self):
+        result = run("eval", "ablation", "-m", MODELS / "plain.gguf", "--compute", "f32", "--chunk", 8, "--window", 96,
+                     "--task", "passkey-papers", "--set", "paper=lm-infinite", "--set", "lengths=600", "--set",
+                     "repeats=2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = result.stdout.decode().splitlines()
+        self.assertEqual(len(rows), 13)
+        self.assertTrue(rows[1].startswith("base "))
+        self.assertIn("choose=last-k", rows[4])
+        wrong = run("eval", "ablation", "--chunk", 100)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn(b"--window 4096 and --chunk 100", wrong.stderr)
+
+
 class BadInput(unittest.TestCase):
     def refused(self, *arguments, says=(), **keywords):
         result = run(*arguments, **keywords)
@@ -557,7 +697,9 @@ class Help(unittest.TestCase):
     def test_every_command_has_help_with_an_example(self):
         self.assertIn(b"run -f", run("--help").stdout)
         for command in (["run"], ["tokenize"], ["detokenize"], ["logits"], ["info"], ["methods"], ["eval", "passkey"],
-                        ["eval", "ppl"], ["bench", "limits"], ["bench", "sweep"]):
+                        ["eval", "ppl"], ["eval", "suite"], ["eval", "ablation"], ["eval", "needle"],
+                        ["eval", "kld"], ["eval", "selection"], ["eval", "efficiency"], ["eval", "passkey-papers"], ["eval", "esa-recall"],
+                        ["bench", "limits"], ["bench", "sweep"]):
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn(b"Example", result.stdout, command)

@@ -1,0 +1,62 @@
+#include "eval/ablation.h"
+
+#include <gtest/gtest.h>
+
+#include "eval/tiny_engine_for_test.h"
+
+namespace longheads {
+namespace {
+
+TEST(Ablation, VariantsAreThePapersTable) {
+  const auto variants = AblationVariants({.rest = "begin=window"});
+  ASSERT_TRUE(variants);
+  ASSERT_EQ(variants->size(), 12u);
+  EXPECT_EQ((*variants)[0].attention, "longheads,chunk=256,window=4096,begin=window");
+  EXPECT_EQ((*variants)[1].attention, "longheads,chunk=256,window=4096,begin=window,choose=random");
+  EXPECT_EQ((*variants)[8].label, "K = 8");
+  EXPECT_EQ((*variants)[8].attention, "longheads,chunk=256,window=2048,begin=window");
+  EXPECT_EQ((*variants)[10].attention, "longheads,chunk=512,window=4096,begin=window");
+  EXPECT_EQ((*variants)[11].label, "l = 128, K = 32");
+  for (const AblationBase& bad :
+       {AblationBase{.chunk = 256, .window = 4000}, AblationBase{.chunk = 256, .window = 2048},
+        AblationBase{.chunk = 0}, AblationBase{.chunk = 256, .window = 256 * 18}}) {
+    EXPECT_FALSE(AblationVariants(bad));
+  }
+}
+
+// Every spec must be one that the method takes.
+TEST(Ablation, VariantsLoad) {
+  const TestDirectory directory;
+  const std::string model = TinyModelFile(directory);
+  const auto variants = AblationVariants({.chunk = 16, .window = 192, .rest = "begin=window"});
+  ASSERT_TRUE(variants);
+  for (const AblationVariant& variant : *variants) {
+    const auto engine = LoadTiny(model, variant.attention);
+    EXPECT_TRUE(engine) << variant.attention << ": " << engine.error().message;
+  }
+}
+
+TEST(Ablation, TableComparesSampleBySample) {
+  const std::vector<AblationVariant> variants = {{"base", "a"}, {"other", "b"}, {"none", "c"}};
+  std::vector<TaskRecord> records;
+  const auto add = [&](const std::string& spec, int i, double score) {
+    TaskRecord record;
+    record.setup.attention = spec;
+    record.sample.id = std::to_string(i);
+    record.measured.score = score;
+    records.push_back(record);
+  };
+  for (int i = 0; i < 10; ++i) {
+    add("a", i, 1);
+    add("b", i, i < 5 ? 1 : 0);
+  }
+  records.back().failed = "broken";
+  const std::string table = AblationTable(records, variants);
+  EXPECT_NE(table.find("100.0"), std::string::npos) << table;
+  EXPECT_NE(table.find("55.6"), std::string::npos) << table;
+  // Nine differences, four of -1: mean -4/9, standard error sqrt(20/81/9).
+  EXPECT_NE(table.find("-44.4 (-76.9 to -12.0)"), std::string::npos) << table;
+}
+
+}  // namespace
+}  // namespace longheads

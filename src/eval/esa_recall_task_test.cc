@@ -1,0 +1,44 @@
+#include "eval/esa_recall_task.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/esa_compression.h"
+#include "eval/task_run.h"
+#include "eval/tiny_engine_for_test.h"
+
+namespace longheads {
+namespace {
+
+TEST(EsaRecallTask, EveryLayerHasARecallAndTheMethodIsEsa) {
+  const TestDirectory directory;
+  const char* const before = std::getenv("XDG_CACHE_HOME");
+  const std::string old = before == nullptr ? "" : before;
+  setenv("XDG_CACHE_HOME", directory.File("cache").c_str(), /*overwrite=*/1);
+  const std::string model = TinyModelFile(directory);
+  const EngineOptions engine{.model_path = model, .compute = "f32", .threads = 1};
+  std::string text;
+  for (int i = 0; i < 900; ++i) text += std::to_string(i * 7919 % 1009) + " ";
+  EsaRecallTask task(Haystack::FromText("text", text), {.from = 900, .to = 1200, .k = 50, .n_samples = 1});
+  std::vector<TaskRecord> records;
+  const TaskHooks hooks{.load = [&](const std::string& spec) { return LoadTiny(model, spec); },
+                        .engine_options = engine};
+  // Until it is fitted there is nothing to measure.
+  const Status unfitted = RunTask({.attention = {"full"}}, task, hooks, records);
+  const auto fitted = FitEsaCompression({.engine = engine});
+  const Status status = RunTask({.attention = {"full"}}, task, hooks, records);
+  before == nullptr ? unsetenv("XDG_CACHE_HOME") : setenv("XDG_CACHE_HOME", old.c_str(), 1);
+  ASSERT_FALSE(unfitted);
+  EXPECT_NE(unfitted.error().message.find("fit-esa"), std::string::npos) << unfitted.error().message;
+  ASSERT_TRUE(fitted) << fitted.error().message;
+  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].failed, "");
+  EXPECT_EQ(records[0].setup.attention, "esa");
+  const Json& values = records[0].measured.values;
+  EXPECT_TRUE(values.contains("layer_0") && values.contains("layer_1")) << values.dump();
+  EXPECT_GT(records[0].measured.score, values.at("by_chance").get<double>());
+  EXPECT_LE(records[0].measured.score, 1);
+}
+
+}  // namespace
+}  // namespace longheads

@@ -1,0 +1,41 @@
+// A suite: models x methods x tasks x lengths, as a JSON file says them. Reads the file and refuses it by the
+// key that is wrong; running what it says is the command's.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "eval/task_options.h"
+
+namespace longheads {
+
+struct SuiteModel {
+  std::string file;  // empty: the default model
+  std::string compute = "auto";
+  std::string kv_type = "auto";
+};
+
+struct SuiteTask {
+  std::string name;
+  TaskOptions::Values options;  // "lengths" is there where the suite has it and the task takes it
+  std::string form = "auto";
+  std::vector<std::string> attention;  // specs
+  std::string place;                   // in the file, for messages: "tasks[2] (needle)"
+};
+
+struct Suite {
+  std::vector<SuiteModel> models;
+  std::vector<SuiteTask> tasks;
+  std::string out_dir;
+};
+
+// What a suite may name besides the tasks of task_registry.h, with the options that each takes.
+using SuiteExtras = std::map<std::string, std::vector<TaskOption>, std::less<>>;
+
+// `file` is for messages. Options are checked by name here, by value when their task is made.
+Result<Suite> ParseSuite(std::string_view json, const std::string& file, const SuiteExtras& extras);
+
+}  // namespace longheads

@@ -1,0 +1,188 @@
+#include "program/eval_suite_command.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "eval/task_registry.h"
+#include "eval/task_run.h"
+#include "formats/input_file.h"
+#include "program/eval_command.h"
+#include "program/eval_options.h"
+#include "program/eval_task_report.h"
+
+namespace longheads {
+namespace {
+
+const std::map<std::string, SuiteExperiment>& Experiments() {
+  static const std::map<std::string, SuiteExperiment> experiments = {{"passkey", PasskeyExperiment()},
+                                                                     {"ppl", PplExperiment()}};
+  return experiments;
+}
+
+struct SuiteCommandOptions {
+  std::string file;
+  std::string out_dir;
+  std::string shard = "1/1";
+  bool retry_failed = false;
+  int threads = 0;
+};
+
+struct NamedStep {
+  std::string name;
+  SuiteStep run;
+  double tokens = 0;  // about so many are read if nothing is there yet; 0: not known
+};
+
+// What the steps of a run share.
+struct SuiteRun {
+  const SuiteCommandOptions& options;
+  Shard shard;
+  std::string out_dir;
+  TaskPace pace = {};
+  std::vector<NamedStep> steps = {};
+
+  ModelOptions Model(const SuiteModel& model) const {
+    ModelOptions m;
+    m.model = model.file;
+    m.compute = model.compute;
+    m.kv_type = model.kv_type;
+    m.threads = options.threads;
+    return m;
+  }
+  Status AddStep(const SuiteModel& suite_model, const SuiteTask& suite_task);
+  Result<int> RunSteps();
+  std::string TimeLeft(std::size_t step) const;
+};
+
+Result<int> RunTaskStep(const ModelOptions& model, const TaskRunOptions& options, Task& task,
+                        TaskPace& pace) {
+  TaskReport report(&pace);
+  std::vector<TaskRecord> records;
+  const Status status = RunTask(options, task, report.Hooks(model, task), records);
+  report.FinishProgress();
+  WriteOutput(DescribeTaskRun(task, records, MethodsOf(task, options)));
+  LH_TRY(status);
+  return 0;
+}
+
+Status SuiteRun::AddStep(const SuiteModel& suite_model, const SuiteTask& suite_task) {
+  const ModelOptions model = Model(suite_model);
+  LH_ASSIGN(const std::string found, FindModel(suite_model.file));
+  NamedStep step{.name = fmt::format("{} on {}", suite_task.name, found), .run = {}};
+  const auto experiment = Experiments().find(suite_task.name);
+  if (experiment != Experiments().end()) {
+    if (shard.index > 1) return {};  // they are not shared out
+    LH_ASSIGN(step.run, experiment->second.make(model, suite_task, out_dir));
+  } else {
+    LH_ASSIGN(std::unique_ptr<Task> made, MakeTask(*FindTaskKind(suite_task.name), suite_task.options));
+    const std::shared_ptr<Task> task = std::move(made);
+    const TaskRunOptions run{.attention = suite_task.attention,
+                             .form = suite_task.form,
+                             .out_dir = out_dir,
+                             .backend = model.backend,
+                             .shard = shard,
+                             .retry_failed = options.retry_failed};
+    for (const Sample& sample : task->samples()) step.tokens += static_cast<double>(sample.tokens);
+    step.tokens *= static_cast<double>(run.attention.size()) / static_cast<double>(shard.count);
+    step.run = [this, model, run, task] { return RunTaskStep(model, run, *task, pace); };
+  }
+  steps.push_back(std::move(step));
+  return {};
+}
+
+// Of the steps from this one on, at the pace so far; empty where there is none yet.
+std::string SuiteRun::TimeLeft(std::size_t step) const {
+  if (pace.tokens == 0) return "";
+  double tokens = 0;
+  for (std::size_t i = step; i < steps.size(); ++i) tokens += steps[i].tokens;
+  return fmt::format("; at this pace {} for all that is left, less what is there already",
+                     FormatDuration(pace.seconds / pace.tokens * tokens));
+}
+
+// Goes on with the others where a step cannot run, and says in the end that some could not.
+Result<int> SuiteRun::RunSteps() {
+  std::size_t n_failed = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    Note("step {} of {}: {}{}\n", i + 1, steps.size(), steps[i].name, TimeLeft(i));
+    const Result<int> done = steps[i].run();
+    if (done) continue;
+    if (done.error().kind == ErrorKind::kCancelled) {
+      return MakeError(ErrorKind::kCancelled,
+                       fmt::format("interrupted in step {} of {}; the same command goes on from there", i + 1,
+                                   steps.size()));
+    }
+    Note("{}: {}\n", steps[i].name, done.error().message);
+    ++n_failed;
+  }
+  if (n_failed == 0) return 0;
+  return InvalidInput(
+      fmt::format("{} of {} steps could not run (what is wrong is said above); the same command "
+                  "runs them again",
+                  n_failed, steps.size()));
+}
+
+Result<int> RunSuiteCommand(const SuiteCommandOptions& options) {
+  SuiteExtras extras;
+  for (const auto& [name, experiment] : Experiments()) extras[name] = experiment.options;
+  LH_ASSIGN(const std::string json, ReadUtf8File(options.file));
+  LH_ASSIGN(const Suite suite, ParseSuite(json, options.file, extras));
+  LH_ASSIGN(const Shard shard, ParseShard(options.shard));
+  SuiteRun run{.options = options,
+               .shard = shard,
+               .out_dir = options.out_dir.empty() ? suite.out_dir : options.out_dir};
+  if (run.out_dir.empty()) {
+    return InvalidInput(fmt::format(
+        "{}: 'out' is missing, and so is --out: a suite keeps its results in a folder", options.file));
+  }
+  // All are made before the first one runs: what is wrong with the last shows now.
+  for (const SuiteModel& model : suite.models) {
+    for (const SuiteTask& task : suite.tasks) {
+      const Status added = run.AddStep(model, task);
+      if (!added) {
+        return MakeError(added.error().kind,
+                         fmt::format("{}: {}: {}", options.file, task.place, added.error().message));
+      }
+    }
+  }
+  return run.RunSteps();
+}
+
+}  // namespace
+
+void AddSuiteCommand(CLI::App& eval, Command& command) {
+  CLI::App* const app =
+      eval.add_subcommand("suite", "Runs models x methods x tasks x lengths, as a JSON file says them");
+  const auto options = std::make_shared<SuiteCommandOptions>();
+  app->add_option("file", options->file, "the suite")->required()->type_name("FILE.json");
+  app->add_option("--out", options->out_dir, "keep the results in DIR, in the place of the file's 'out'")
+      ->type_name("DIR");
+  app->add_option(
+         "--shard", options->shard,
+         "run the i-th of n parts of every task's samples (the first part runs passkey and ppl whole)")
+      ->type_name("i/n")
+      ->capture_default_str();
+  app->add_flag("--retry-failed", options->retry_failed, "run samples that failed before once more");
+  app->add_option("-t,--threads", options->threads, "threads; 0: the physical cores this process may use")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app->footer(
+      "The file is an object (docs/eval-suite.md):\n"
+      "  models   list of GGUF files, or of {\"file\", \"compute\", \"kv-type\"}; without it, the default "
+      "model\n"
+      "  methods  list of methods as --attn takes them; without it, full and auto\n"
+      "  lengths  for every task that has lengths and no own ones\n"
+      "  tasks    list of names, or of {\"task\": name, its options without --, \"methods\", \"form\"}\n"
+      "  out      folder of the results\n\n"
+      "The same command goes on where it was stopped.\n\nExample:\n  longheads eval suite "
+      "examples/suite.json --out "
+      "results");
+  app->callback([options, &command] { command = [options] { return RunSuiteCommand(*options); }; });
+}
+
+}  // namespace longheads
