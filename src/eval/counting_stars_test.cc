@@ -1,5 +1,6 @@
 #include "eval/counting_stars.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -11,7 +12,7 @@ namespace {
 
 std::string NumberedWords(int n) {
   std::string text;
-  for (int i = 0; i < n; ++i) text += "w" + std::to_string(i) + (i % 12 == 11 ? "\n" : " ");
+  for (int i = 0; i < n; ++i) text += fmt::format("w{}{}", i, i % 12 == 11 ? "\n" : " ");
   return text;
 }
 
@@ -46,7 +47,7 @@ TEST_F(CountingStarsTest, SentencesStandAtEqualDistancesOfWords) {
         continue;
       }
       std::istringstream in(line);
-      for (std::string word; in >> word; ++words) EXPECT_EQ(word, "w" + std::to_string(words));
+      for (std::string word; in >> word; ++words) EXPECT_EQ(word, fmt::format("w{}", words));
     }
     EXPECT_EQ(words, n_words);
     EXPECT_EQ(found, stars);

@@ -2,21 +2,25 @@
 
 #include <algorithm>
 
+#include "eval/counting_stars.h"
 #include "eval/efficiency.h"
 #include "eval/esa_recall_task.h"
 #include "eval/infinitebench_task.h"
 #include "eval/kld.h"
 #include "eval/longbench_task.h"
 #include "eval/needle.h"
+#include "eval/needlebench.h"
 #include "eval/passkey_papers.h"
+#include "eval/ruler.h"
 #include "eval/selection_stats.h"
 
 namespace longheads {
 
 std::span<const TaskKind> TaskKinds() {
-  static const std::vector<TaskKind> kinds = {NeedleKind(),    PasskeyPaperKind(), KldKind(),
-                                              SelectionKind(), EfficiencyKind(),   EsaRecallKind(),
-                                              LongBenchKind(), InfiniteBenchKind()};
+  static const std::vector<TaskKind> kinds = {NeedleKind(),      PasskeyPaperKind(),  KldKind(),
+                                              SelectionKind(),   EfficiencyKind(),    EsaRecallKind(),
+                                              NeedleBenchKind(), CountingStarsKind(), RulerKind(),
+                                              LongBenchKind(),   InfiniteBenchKind()};
   return kinds;
 }
 
