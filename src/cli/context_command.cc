@@ -106,9 +106,10 @@ Result<int> Append(const ContextOptions& options) {
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
   LH_ASSIGN(const std::vector<TokenId> tokens,
             engine->tokenizer().Encode(text, {.goes_on = true, .cancel = &InterruptToken()}));
+  LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, ContextIngest::Append(*engine, options.path));
+  // Nobody else finishes anything now.
   LH_ASSIGN(const ContextReader before, ContextReader::Open(options.path, {}));
   const auto n_before = static_cast<int64_t>(before.contents().tokens.size());
-  LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, ContextIngest::Append(*engine, options.path));
   // What an interrupted command added is there already.
   const std::span<const TokenId> added =
       std::span(ingest->session().tokens()).subspan(static_cast<std::size_t>(n_before));

@@ -51,7 +51,13 @@ Result<std::unique_ptr<ContextIngest>> BeginOrResume(Engine& engine, const Inges
   if (begun || !there_is_one || options.restart) return begun;
   const Error refused = begun.error();
   auto resumed = ContextIngest::Resume(engine, options.out);
-  if (!resumed) return tl::unexpected<Error>(refused);
+  if (!resumed) {
+    const std::string why = resumed.error().message;
+    if (why == refused.message || !std::filesystem::exists(ContextWriter::PartialPath(options.out))) {
+      return tl::unexpected<Error>(refused);
+    }
+    return MakeError(resumed.error().kind, fmt::format("{}; --restart begins anew", why));
+  }
   ContextSetup before = (*resumed)->setup();
   before.program = setup.program;
   before.source = setup.source;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <new>
 #include <numeric>
 
 #include "base/check.h"
@@ -102,10 +103,12 @@ Status Agree(Engine& engine, const std::string& path, const ContextHeader& heade
 
 }  // namespace
 
-Result<ContextSetup> ReadContextSetup(const std::string& path) {
+Result<ContextSetup> ReadContextSetup(const std::string& path) try {
   LH_ASSIGN(const RawFile file, RawFile::Open(path, {.mode = RawFile::Mode::kRead}));
   LH_ASSIGN(const ContextFrame frame, ReadContextFrame(file));
   return ParseContextSetup(path, frame.header.metadata);
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
 EngineOptions OptionsFor(const ContextSetup& setup, EngineOptions options) {
@@ -118,7 +121,7 @@ EngineOptions OptionsFor(const ContextSetup& setup, EngineOptions options) {
 }
 
 Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options, int64_t expected_tokens,
-                             bool chat, const std::string& source) {
+                             bool chat, const std::string& source) try {
   LH_ASSIGN(const uint64_t model, FingerprintModel(engine.file().name()));
   return ContextSetup{.program = "longheads " LONGHEADS_VERSION,
                       .model = std::filesystem::path(engine.file().name()).filename().string(),
@@ -131,6 +134,8 @@ Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options,
                       .expected_tokens = engine.FollowsTextLength() ? expected_tokens : 0,
                       .chat = chat,
                       .source = source};
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
 // ---- Reading into a file
@@ -141,13 +146,14 @@ ContextIngest::ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr
       writer_(std::move(writer)),
       pages_(std::make_shared<ContextPages>(writer_, writer_->header().geometry.page_stride)),
       session_(engine.NewSession()) {
-  SessionArchive::WriteTo(engine_, pages_);
+  pages_before_ = SessionArchive::WriteTo(engine_, pages_);
 }
 
-ContextIngest::~ContextIngest() = default;
+// What the engine reads next does not belong to the file.
+ContextIngest::~ContextIngest() { SessionArchive::WriteTo(engine_, std::move(pages_before_)); }
 
 Result<std::unique_ptr<ContextIngest>> ContextIngest::Begin(Engine& engine, const std::string& path,
-                                                            const ContextSetup& setup, bool restart) {
+                                                            const ContextSetup& setup, bool restart) try {
   using Unfinished = ContextWriter::CreateOptions::Unfinished;
   const ContextHeader header{.geometry = GeometryOf(engine.kv_geometry()),
                              .metadata = WriteContextSetup(setup)};
@@ -157,17 +163,23 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::Begin(Engine& engine, cons
                 {.direct = true, .unfinished = restart ? Unfinished::kDiscard : Unfinished::kRefuse}));
   if (setup.expected_tokens > 0) LH_TRY(engine.ExpectText(setup.expected_tokens));
   return std::unique_ptr<ContextIngest>(new ContextIngest(engine, setup, std::move(writer)));
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
-Result<std::unique_ptr<ContextIngest>> ContextIngest::Resume(Engine& engine, const std::string& path) {
+Result<std::unique_ptr<ContextIngest>> ContextIngest::Resume(Engine& engine, const std::string& path) try {
   LH_ASSIGN(ContextWriter::Resumed resumed, ContextWriter::Resume(path, /*direct=*/true));
   return GoOn(engine, std::move(resumed), ContextWriter::PartialPath(path));
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
-Result<std::unique_ptr<ContextIngest>> ContextIngest::Append(Engine& engine, const std::string& path) {
+Result<std::unique_ptr<ContextIngest>> ContextIngest::Append(Engine& engine, const std::string& path) try {
   LH_ASSIGN(ContextWriter::Resumed resumed,
             ContextWriter::Append(path, ContextWriter::From::kNewest, /*direct=*/true));
   return GoOn(engine, std::move(resumed), path);
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
 Result<std::unique_ptr<ContextIngest>> ContextIngest::GoOn(Engine& engine, ContextWriter::Resumed resumed,
@@ -182,7 +194,8 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::GoOn(Engine& engine, Conte
   return ingest;
 }
 
-Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl& control) {
+Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl& control) try {
+  LH_TRY(Commit());
   const int64_t total = static_cast<int64_t>(tokens.size());
   for (int64_t begin = 0, end = 0; begin < total; begin = end) {
     end = std::min(total, begin + engine_.BlockBehind(session_));
@@ -199,9 +212,12 @@ Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl
     LH_TRY(Commit());
   }
   return {};
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
 Status ContextIngest::Commit() {
+  if (session_.size() == committed_) return {};
   LH_ASSIGN(const SessionArchive::Delta delta, SessionArchive::Save(engine_, session_, committed_));
   LH_TRY(writer_->Commit(delta.Spans()));
   pages_->Committed();
@@ -210,11 +226,16 @@ Status ContextIngest::Commit() {
   return {};
 }
 
-Status ContextIngest::Finish() { return writer_->Finish(); }
+Status ContextIngest::Finish() try {
+  LH_TRY(Commit());
+  return writer_->Finish();
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(Engine::OutOfMemory());
+}
 
 // ---- Opening
 
-Result<Session> OpenContext(Engine& engine, const std::string& path) {
+Result<Session> OpenContext(Engine& engine, const std::string& path) try {
   LH_ASSIGN(ContextReader reader, ContextReader::Open(path, {.direct = true}));
   LH_ASSIGN(const ContextSetup setup, ParseContextSetup(path, reader.header().metadata));
   LH_TRY(Agree(engine, path, reader.header(), setup));
@@ -223,6 +244,8 @@ Result<Session> OpenContext(Engine& engine, const std::string& path) {
   LH_TRY(SessionArchive::Restore(engine, contents, std::make_shared<FinishedPages>(std::move(reader)), path,
                                  session));
   return session;
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
 }  // namespace longheads

@@ -44,12 +44,13 @@ class ContextIngest {
   ~ContextIngest();
 
   const ContextSetup& setup() const { return setup_; }
-  // What has been read and is on disk.
+  // What has been read and is on disk; where a block was read but could not be written, as on a full disk,
+  // with that block, which the next call of Read or Finish tries to write first.
   const Session& session() const { return session_; }
 
   // Reads the next tokens, in blocks, each of which is on disk for good before the next begins; one block
-  // where the method's calls may not be cut (Engine::CallUnit). An interrupt or an error loses the block that
-  // was being read.
+  // where the method's calls may not be cut (Engine::CallUnit). An interrupt or an error of the model loses
+  // the block that was being read.
   Status Read(std::span<const TokenId> tokens, const ForwardControl& control);
   // Makes it the file that is opened.
   Status Finish();
@@ -64,6 +65,7 @@ class ContextIngest {
   ContextSetup setup_;
   std::shared_ptr<ContextWriter> writer_;
   std::shared_ptr<ContextPages> pages_;
+  std::shared_ptr<PageFile> pages_before_;  // where the engine's pages went
   Session session_;
   int64_t committed_ = 0;  // tokens of the session
 };

@@ -19,13 +19,6 @@
 namespace longheads {
 namespace {
 
-Error OutOfMemory() {
-  return {ErrorKind::kOutOfMemory,
-          "out of memory: use a shorter text, a smaller model, or --kv-type q8 ('longheads info -c N' "
-          "shows what a "
-          "text of N tokens takes)"};
-}
-
 Result<ComputeType> ComputeFromName(const std::string& name, const GemmKernels& gemm) {
   if (name == "auto") return gemm.native_bf16 ? ComputeType::kBF16 : ComputeType::kF32;
   if (name == "f32") return ComputeType::kF32;
@@ -61,6 +54,13 @@ Result<KvType> KvTypeFromName(const std::string& name, ComputeType compute) {
 }
 
 }  // namespace
+
+Error Engine::OutOfMemory() {
+  return {ErrorKind::kOutOfMemory,
+          "out of memory: use a shorter text, a smaller model, or --kv-type q8 ('longheads info -c N' "
+          "shows what a "
+          "text of N tokens takes)"};
+}
 
 Engine::Engine() = default;
 Engine::~Engine() = default;

@@ -103,6 +103,8 @@ class Engine {
   // this processor cannot run. A `backend` by name holds for the whole process: oneDNN is told once.
   static Result<std::unique_ptr<Engine>> Load(const EngineOptions& options);
   ~Engine();
+  // What calls report that found no memory.
+  static Error OutOfMemory();
 
   const ModelConfig& config() const { return transformer_->config(); }
   const GgufFile& file() const { return *file_; }

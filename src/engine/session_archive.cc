@@ -18,8 +18,8 @@ ContextDelta SessionArchive::Delta::Spans() const {
       .tokens = tokens, .phases = phases, .model_tokens = model_tokens, .pages = pages, .states = updates_};
 }
 
-void SessionArchive::WriteTo(Engine& engine, std::shared_ptr<PageFile> file) {
-  engine.transformer_->kv_pool()->WriteTo(std::move(file));
+std::shared_ptr<PageFile> SessionArchive::WriteTo(Engine& engine, std::shared_ptr<PageFile> file) {
+  return engine.transformer_->kv_pool()->WriteTo(std::move(file));
 }
 
 Result<SessionArchive::Delta> SessionArchive::Save(Engine& engine, const Session& session,

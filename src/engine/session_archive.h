@@ -30,8 +30,8 @@ class SessionArchive {
     mutable std::vector<ContextStateUpdate> updates_;
   };
 
-  // Pages of the engine's sessions are written there from now on.
-  static void WriteTo(Engine& engine, std::shared_ptr<PageFile> file);
+  // Pages of the engine's sessions are written there from now on, and no longer to what is returned.
+  static std::shared_ptr<PageFile> WriteTo(Engine& engine, std::shared_ptr<PageFile> file);
 
   // What is new in a session since it had `committed` tokens, and was Saved; its pages are in the file of
   // WriteTo when it returns, though not synced.

@@ -38,7 +38,7 @@ class ThreadedIo final : public PageIo {
       std::lock_guard lock(mutex_);
       queue_.push_back(transfer);
     } catch (const std::bad_alloc&) {
-      done_(transfer, MakeError(ErrorKind::kOutOfMemory, "no memory for the queue of pages"));
+      done_(transfer, MovePage(transfer));
       return;
     }
     wake_.notify_one();
@@ -55,10 +55,7 @@ class ThreadedIo final : public PageIo {
       const PageTransfer transfer = queue_.front();
       queue_.pop_front();
       lock.unlock();
-      const Status status = transfer.direction == PageTransfer::Direction::kRead
-                                ? transfer.file->PRead(transfer.offset, transfer.bytes)
-                                : transfer.file->PWrite(transfer.offset, transfer.bytes);
-      done_(transfer, status);
+      done_(transfer, MovePage(transfer));
       lock.lock();
     }
   }
@@ -72,6 +69,14 @@ class ThreadedIo final : public PageIo {
 };
 
 }  // namespace
+
+Status MovePage(const PageTransfer& transfer) noexcept try {
+  return transfer.direction == PageTransfer::Direction::kRead
+             ? transfer.file->PRead(transfer.offset, transfer.bytes)
+             : transfer.file->PWrite(transfer.offset, transfer.bytes);
+} catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(Error{ErrorKind::kOutOfMemory, "out of memory"});  // short enough to need none
+}
 
 Result<std::unique_ptr<PageIo>> MakePageIo(std::string_view name, PageIo::Done done) {
   // Faults that tests inject are met on the way of plain calls.

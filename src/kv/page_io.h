@@ -35,6 +35,10 @@ class PageIo {
   virtual std::string_view name() const = 0;
 };
 
+// The transfer by plain calls of this thread; where there is no memory for an error's sentence, an error of
+// that.
+Status MovePage(const PageTransfer& transfer) noexcept;
+
 // "threads", "io_uring", or "auto": io_uring where the system allows it and nobody injects faults into files.
 Result<std::unique_ptr<PageIo>> MakePageIo(std::string_view name, PageIo::Done done);
 

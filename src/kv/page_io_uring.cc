@@ -3,6 +3,7 @@
 
 #include <liburing.h>
 
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -14,14 +15,6 @@ namespace {
 
 // Submissions that wait for the system to take them; transfers under way are not counted.
 constexpr unsigned kEntries = 1024;
-
-// What plain calls make of it: where the ring came to less than all of the bytes, they bring the rest, or the
-// error with its sentence.
-Status ByPlainCalls(const PageTransfer& transfer) {
-  return transfer.direction == PageTransfer::Direction::kRead
-             ? transfer.file->PRead(transfer.offset, transfer.bytes)
-             : transfer.file->PWrite(transfer.offset, transfer.bytes);
-}
 
 class UringIo final : public PageIo {
  public:
@@ -36,7 +29,7 @@ class UringIo final : public PageIo {
       io_uring_prep_nop(last);
       last->flags |= IOSQE_IO_DRAIN;  // after all before it
       io_uring_sqe_set_data(last, nullptr);
-      io_uring_submit(&ring_);
+      Enter();
     }
     waiter_.join();
     io_uring_queue_exit(&ring_);
@@ -49,7 +42,7 @@ class UringIo final : public PageIo {
     if (entry == nullptr) {
       lock.unlock();
       delete copy;
-      done_(transfer, ByPlainCalls(transfer));
+      done_(transfer, MovePage(transfer));
       return;
     }
     const auto size = static_cast<unsigned>(transfer.bytes.size());
@@ -59,8 +52,7 @@ class UringIo final : public PageIo {
       io_uring_prep_write(entry, transfer.file->descriptor(), transfer.bytes.data(), size, transfer.offset);
     }
     io_uring_sqe_set_data(entry, copy);
-    // What is not taken now is with the next, or by the waiter when it finds the system less busy.
-    io_uring_submit(&ring_);
+    Enter();
   }
 
   std::string_view name() const override { return "io_uring"; }
@@ -69,8 +61,20 @@ class UringIo final : public PageIo {
   io_uring_sqe* NextEntry() {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     if (entry != nullptr) return entry;
-    io_uring_submit(&ring_);
+    Enter();
     return io_uring_get_sqe(&ring_);
+  }
+
+  // Hands over what was prepared, with the lock held. What a busy system does not take is handed over with
+  // the next, or by the waiter after something ended; where nothing is under way nobody would come, so that
+  // it is tried again.
+  void Enter() {
+    for (;;) {
+      const int taken = io_uring_submit(&ring_);
+      if (taken > 0) n_under_way_ += taken;
+      if (n_under_way_ > 0 || io_uring_sq_ready(&ring_) == 0) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 
   void Wait() {
@@ -82,15 +86,20 @@ class UringIo final : public PageIo {
       const int moved = completion->res;
       io_uring_cqe_seen(&ring_, completion);
       if (!transfer) return;
+      {
+        std::lock_guard lock(mutex_);
+        --n_under_way_;
+        if (io_uring_sq_ready(&ring_) > 0) Enter();
+      }
       const bool whole = moved >= 0 && static_cast<std::size_t>(moved) == transfer->bytes.size();
-      done_(*transfer, whole ? Status() : ByPlainCalls(*transfer));
-      std::lock_guard lock(mutex_);
-      if (io_uring_sq_ready(&ring_) > 0) io_uring_submit(&ring_);
+      // Plain calls bring the rest, or the error with its sentence.
+      done_(*transfer, whole ? Status() : MovePage(*transfer));
     }
   }
 
   io_uring ring_;
-  std::mutex mutex_;  // of submissions
+  std::mutex mutex_;     // of submissions
+  int n_under_way_ = 0;  // handed over and not ended
   Done done_;
   std::thread waiter_;
 };

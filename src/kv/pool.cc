@@ -20,6 +20,13 @@ Error Damaged(const PageFile& file, uint64_t offset) {
                                       file.file().path(), offset)};
 }
 
+// Where a page could not be moved; also where there is no memory for the sentence.
+Error WhyNot(const Status& status, const PageFile& file, uint64_t offset) noexcept try {
+  return status ? Damaged(file, offset) : status.error();
+} catch (const std::bad_alloc&) {
+  return {ErrorKind::kOutOfMemory, "out of memory"};  // short enough to need none
+}
+
 }  // namespace
 
 PinnedPage::~PinnedPage() {
@@ -65,10 +72,11 @@ std::shared_ptr<KvPage> KvPool::Own(std::unique_ptr<KvPage> page) {
                                  [pool = shared_from_this()](KvPage* p) { pool->Release(p); });
 }
 
-void KvPool::WriteTo(std::shared_ptr<PageFile> file) {
+std::shared_ptr<PageFile> KvPool::WriteTo(std::shared_ptr<PageFile> file) {
   LH_CHECK(on_disk() && file != nullptr);
   std::lock_guard lock(mutex_);
-  file_ = std::move(file);
+  file_.swap(file);
+  return file;
 }
 
 void KvPool::WillWrite(KvPage& page) {
@@ -175,6 +183,8 @@ PageFrame KvPool::EvictOne() {
 }
 
 PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
+  // Of writes that an earlier request began, and that ended after it did. The pages are tried again.
+  write_error_.reset();
   for (;;) {
     if (PageFrame frame = FreeFrame()) return frame;
     if (n_frames_ < most_frames_) return NewFrame();
@@ -379,6 +389,7 @@ bool KvPool::WriteSome(std::unique_lock<std::mutex>& lock, int64_t most) {
 Status KvPool::Flush(std::span<KvPage* const> pages) {
   LH_CHECK(on_disk());
   std::unique_lock lock(mutex_);
+  write_error_.reset();  // as in TakeFrame
   for (KvPage* const page : pages) {
     while (page->dirty_) {
       changed_.wait(lock,
@@ -400,7 +411,7 @@ Status KvPool::Flush(std::span<KvPage* const> pages) {
 
 KvPool::Place KvPool::PlaceOf(const KvPage& page) const {
   std::lock_guard lock(mutex_);
-  LH_CHECK(page.file_ != nullptr && !page.dirty_);
+  LH_CHECK(page.file_ == file_ && !page.dirty_);
   return {page.file_, page.offset_, page.checksum_};
 }
 
@@ -417,9 +428,9 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
       Touch(page);
       traffic_.bytes_read += transfer.bytes.size();
     } else {
-      page.failed_ = status ? Damaged(*page.file_, page.offset_) : status.error();
-      page.read_ahead_ = false;
       GiveBack(std::move(page.frame_));
+      // Nobody may ever want what was read ahead; who does reads it again, and hears of it himself.
+      if (!std::exchange(page.read_ahead_, false)) page.failed_ = WhyNot(status, *page.file_, page.offset_);
     }
   } else {
     --n_writing_;
@@ -429,7 +440,7 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
       --n_dirty_;
       traffic_.bytes_written += transfer.bytes.size();
     } else {
-      write_error_ = status.error();
+      write_error_ = WhyNot(status, *page.file_, page.offset_);
     }
   }
   changed_.notify_all();

@@ -87,8 +87,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   int64_t ram_bytes() const { return most_frames_ * geometry_.PageStride(); }
   std::string_view io_name() const { return io_ ? io_->name() : "none"; }
 
-  // What is written from now on goes there. on_disk() only.
-  void WriteTo(std::shared_ptr<PageFile> file);
+  // What is written from now on goes there, and no longer to what is returned. on_disk() only.
+  std::shared_ptr<PageFile> WriteTo(std::shared_ptr<PageFile> file);
 
   // A page of zeros. Throws std::bad_alloc, and PageError where its file gives places at once.
   std::shared_ptr<KvPage> Acquire();
