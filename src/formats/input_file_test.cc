@@ -25,7 +25,8 @@ class InputFileTest : public testing::Test {
 };
 
 TEST_F(InputFileTest, GivesTheBytesAsTheyAre) {
-  const std::string text = std::string("a\r\n\0\xff", 5) + std::string(100000, 'x');
+  std::string text("a\r\n\0\xff", 5);
+  text.append(100000, 'x');
   EXPECT_EQ(*ReadFile(Put("all", text)), text);
   EXPECT_EQ(*ReadUtf8File(Put("empty", "")), "");
   EXPECT_EQ(*ReadUtf8File(Put("text",
