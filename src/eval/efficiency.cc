@@ -63,7 +63,7 @@ Status EfficiencyTask::Check(const Engine& engine, PromptForm form, const Cancel
   return {};
 }
 
-Result<Measured> EfficiencyTask::Measure(const TaskContext& context, const Sample& sample) {
+Result<SampleOutcome> EfficiencyTask::Measure(const TaskContext& context, const Sample& sample) {
   Engine& engine = context.engine;
   const PasskeyCase c = CaseOf(sample);
   const int64_t key = PasskeyKey(options_.seed, c);
@@ -89,17 +89,18 @@ Result<Measured> EfficiencyTask::Measure(const TaskContext& context, const Sampl
   if (answer.reason == StopReason::kCancelled) return Interrupted();
   const MemoryPlan plan = engine.PlanMemory(n_tokens + options_.n_decode);
   constexpr double kGiB = 1 << 30;
-  return Measured{.score = decode_seconds,
-                  .values = {{"prefill_seconds", prefill_seconds},
-                             {"prefill_tokens_per_second", static_cast<double>(n_tokens) / prefill_seconds},
-                             {"peak_gib", static_cast<double>(peak) / kGiB},
-                             {"kv_gib", static_cast<double>(plan.kv) / kGiB},
-                             {"state_gib", static_cast<double>(plan.state) / kGiB},
-                             {"accuracy", AnswersPasskey(answer.text, key) ? 1.0 : 0.0}},
-                  .answer = std::move(answer.text),
-                  .references = {fmt::format("{}", key)},
-                  .tokens = n_tokens,
-                  .generated = options_.n_decode};
+  return SampleOutcome{
+      .score = decode_seconds,
+      .values = {{"prefill_seconds", prefill_seconds},
+                 {"prefill_tokens_per_second", static_cast<double>(n_tokens) / prefill_seconds},
+                 {"peak_gib", static_cast<double>(peak) / kGiB},
+                 {"kv_gib", static_cast<double>(plan.kv) / kGiB},
+                 {"state_gib", static_cast<double>(plan.state) / kGiB},
+                 {"accuracy", AnswersPasskey(answer.text, key) ? 1.0 : 0.0}},
+      .answer = std::move(answer.text),
+      .references = {fmt::format("{}", key)},
+      .tokens = n_tokens,
+      .generated = options_.n_decode};
 }
 
 TaskKind EfficiencyKind() {

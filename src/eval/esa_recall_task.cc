@@ -27,7 +27,7 @@ Json EsaRecallTask::Setup() const {
   return {{"version", 1}, {"text", text_.name()}, {"text_hash", text_.hash()}, {"k", options_.k}};
 }
 
-Result<Measured> EsaRecallTask::Measure(const TaskContext& context, const Sample& sample) {
+Result<SampleOutcome> EsaRecallTask::Measure(const TaskContext& context, const Sample& sample) {
   const Tokenizer& tokenizer = context.engine.tokenizer();
   LH_ASSIGN(const std::vector<TokenId> tokens,
             text_.Tokens(tokenizer, sample.number, options_.to, context.cancel));
@@ -42,7 +42,7 @@ Result<Measured> EsaRecallTask::Measure(const TaskContext& context, const Sample
                               .progress = [&](double share, int64_t) {
                                 if (progress) progress(share);
                               }}));
-  Measured measured{.tokens = report.n_tokens};
+  SampleOutcome measured{.tokens = report.n_tokens};
   measured.values["by_chance"] = report.by_chance;
   for (std::size_t i = 0; i < report.found.size(); ++i) {
     if (report.found[i].dim > kDim) break;

@@ -30,7 +30,7 @@ class EsaRecallTask : public Task {
   bool has_form() const override { return false; }
   const std::vector<Sample>& samples() const override { return samples_; }
   Status Check(const Engine&, PromptForm, const CancelToken*) const override { return {}; }
-  Result<Measured> Measure(const TaskContext& context, const Sample& sample) override;
+  Result<SampleOutcome> Measure(const TaskContext& context, const Sample& sample) override;
 
  private:
   Haystack text_;

@@ -98,7 +98,7 @@ Status KldTask::Check(const Engine& engine, PromptForm, const CancelToken*) cons
                   longest, window));
 }
 
-Result<Measured> KldTask::Measure(const TaskContext& context, const Sample& sample) {
+Result<SampleOutcome> KldTask::Measure(const TaskContext& context, const Sample& sample) {
   if (!dense_) {
     LH_ASSIGN(dense_, context.load(options_.against));
   }
@@ -142,12 +142,12 @@ Result<Measured> KldTask::Measure(const TaskContext& context, const Sample& samp
     method_nll += NegativeLogLikelihood(q, tokens[i]);
   }
   const double n = static_cast<double>(options_.n_score);
-  return Measured{.score = sum / n,
-                  .values = {{"kl_max", most},
-                             {"same_top", static_cast<double>(same_top) / n},
-                             {"nll_against", dense_nll / n},
-                             {"nll", method_nll / n}},
-                  .tokens = length};
+  return SampleOutcome{.score = sum / n,
+                       .values = {{"kl_max", most},
+                                  {"same_top", static_cast<double>(same_top) / n},
+                                  {"nll_against", dense_nll / n},
+                                  {"nll", method_nll / n}},
+                       .tokens = length};
 }
 
 TaskKind KldKind() {

@@ -32,7 +32,7 @@ class KldTask : public Task {
   bool has_form() const override { return false; }
   const std::vector<Sample>& samples() const override { return samples_; }
   Status Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const override;
-  Result<Measured> Measure(const TaskContext& context, const Sample& sample) override;
+  Result<SampleOutcome> Measure(const TaskContext& context, const Sample& sample) override;
 
  private:
   Haystack text_;

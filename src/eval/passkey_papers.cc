@@ -188,7 +188,7 @@ bool IsSplit(const Tokenizer& tokenizer, std::span<const TokenId> tokens, const 
   return false;
 }
 
-Result<Measured> PasskeyPaperTask::Measure(const TaskContext& context, const Sample& sample) {
+Result<SampleOutcome> PasskeyPaperTask::Measure(const TaskContext& context, const Sample& sample) {
   Engine& engine = context.engine;
   const Case& c = CaseOf(sample);
   const int64_t key = KeyOf(c);
@@ -212,14 +212,14 @@ Result<Measured> PasskeyPaperTask::Measure(const TaskContext& context, const Sam
       options_.paper == PasskeyPaper::kLongHeads ? answer.tokens == right : AnswersPasskey(answer.text, key);
   const bool split =
       IsSplit(engine.tokenizer(), engine.ModelTokens(asked.prompt.tokens), KeyLine(key), options_.chunk);
-  return Measured{.score = correct ? 1.0 : 0.0,
-                  .cell = {{"split", split ? "yes" : "no"}},
-                  .values = {{"key", key}, {"depth", DepthOf(c)}},
-                  .answer = std::move(answer.text),
-                  .references = {fmt::format("{}", key)},
-                  .tokens = n_tokens,
-                  .shared = prompted.shared,
-                  .generated = static_cast<int64_t>(answer.tokens.size())};
+  return SampleOutcome{.score = correct ? 1.0 : 0.0,
+                       .cell = {{"split", split ? "yes" : "no"}},
+                       .values = {{"key", key}, {"depth", DepthOf(c)}},
+                       .answer = std::move(answer.text),
+                       .references = {fmt::format("{}", key)},
+                       .tokens = n_tokens,
+                       .shared = prompted.shared,
+                       .generated = static_cast<int64_t>(answer.tokens.size())};
 }
 
 TaskKind PasskeyPaperKind() {

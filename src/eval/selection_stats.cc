@@ -220,7 +220,7 @@ Status SelectionTask::Check(const Engine& engine, PromptForm form, const CancelT
   return {};
 }
 
-Result<Measured> SelectionTask::Measure(const TaskContext& context, const Sample& sample) {
+Result<SampleOutcome> SelectionTask::Measure(const TaskContext& context, const Sample& sample) {
   Engine& engine = context.engine;
   LH_ASSIGN(const Asked asked, Ask(engine, context.form, sample, context.cancel));
   const std::span<const TokenId> prompt(asked.prompt.tokens);
@@ -259,13 +259,13 @@ Result<Measured> SelectionTask::Measure(const TaskContext& context, const Sample
 
   const std::vector<int64_t> seen = tally.seen(), taken = tally.taken();
   const auto covered = std::ranges::count_if(seen, [](int64_t n) { return n > 0; });
-  Measured measured{.score = static_cast<double>(covered) / static_cast<double>(n_blocks),
-                    .values = {{"gini", GiniCoefficient(seen)},
-                               {"gini_chosen", GiniCoefficient(taken)},
-                               {"blocks", n_blocks}},
-                    .answer = std::move(answer.text),
-                    .tokens = static_cast<int64_t>(prompt.size()),
-                    .generated = static_cast<int64_t>(answer.tokens.size())};
+  SampleOutcome measured{.score = static_cast<double>(covered) / static_cast<double>(n_blocks),
+                         .values = {{"gini", GiniCoefficient(seen)},
+                                    {"gini_chosen", GiniCoefficient(taken)},
+                                    {"blocks", n_blocks}},
+                         .answer = std::move(answer.text),
+                         .tokens = static_cast<int64_t>(prompt.size()),
+                         .generated = static_cast<int64_t>(answer.tokens.size())};
   if (asked.key.empty()) return measured;
   const std::vector<int64_t> wanted = BlocksOf(engine.tokenizer(), model_tokens, asked.key, *blocks);
   const std::vector<double> counts(taken.begin(), taken.end()), scores = tally.scores();

@@ -89,7 +89,7 @@ class SelectionTask : public Task {
   Json Setup() const override;
   const std::vector<Sample>& samples() const override { return samples_; }
   Status Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const override;
-  Result<Measured> Measure(const TaskContext& context, const Sample& sample) override;
+  Result<SampleOutcome> Measure(const TaskContext& context, const Sample& sample) override;
 
  private:
   struct Asked {

@@ -37,7 +37,7 @@ Status QuestionTask::Check(const Engine& engine, PromptForm form, const CancelTo
   return {};
 }
 
-Result<Measured> QuestionTask::Measure(const TaskContext& context, const Sample& sample) {
+Result<SampleOutcome> QuestionTask::Measure(const TaskContext& context, const Sample& sample) {
   Engine& engine = context.engine;
   LH_ASSIGN(Question question, Ask(engine, context.form, sample, context.cancel));
   const PromptForm form = question.plain ? PromptForm::kPlain : context.form;
@@ -49,13 +49,13 @@ Result<Measured> QuestionTask::Measure(const TaskContext& context, const Sample&
   LH_ASSIGN(PromptReader::Prompted prompted, context.reader.Read(prompt, context.cancel, context.on_prefill));
   LH_ASSIGN(GreedyAnswer answer, AnswerGreedily(engine, prompted, question, context.cancel));
   Score score = Judge(question, answer.text);
-  return Measured{.score = score.value,
-                  .values = std::move(score.values),
-                  .answer = std::move(answer.text),
-                  .references = std::move(question.references),
-                  .tokens = n_tokens,
-                  .shared = prompted.shared,
-                  .generated = answer.n_tokens};
+  return SampleOutcome{.score = score.value,
+                       .values = std::move(score.values),
+                       .answer = std::move(answer.text),
+                       .references = std::move(question.references),
+                       .tokens = n_tokens,
+                       .shared = prompted.shared,
+                       .generated = answer.n_tokens};
 }
 
 }  // namespace longheads

@@ -39,7 +39,7 @@ struct MeasureName {
   std::string unit = "share";  // "share", "nats", "s"
 };
 
-struct Measured {
+struct SampleOutcome {
   double score = 0;
   Json cell = Json::object();    // joins the sample's: what shows once it is made
   Json values = Json::object();  // what else was found, by name
@@ -85,7 +85,7 @@ class Task {
   // What is wrong with the options for this model, before hours of work.
   virtual Status Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const = 0;
   // An Error is the sample's failure, with its reason; kCancelled ends the run.
-  virtual Result<Measured> Measure(const TaskContext& context, const Sample& sample) = 0;
+  virtual Result<SampleOutcome> Measure(const TaskContext& context, const Sample& sample) = 0;
   // Writes what else belongs into the directory of the results, such as files in an official format.
   virtual Status Export(const std::string& /*directory*/, std::span<const TaskRecord> /*records*/) const {
     return {};
@@ -117,7 +117,7 @@ class QuestionTask : public Task {
 
   // Asks the shortest sample.
   Status Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const override;
-  Result<Measured> Measure(const TaskContext& context, const Sample& sample) override;
+  Result<SampleOutcome> Measure(const TaskContext& context, const Sample& sample) override;
 };
 
 // The greedy answer to a prompt that was read: up to a stop, not beyond max_new tokens.

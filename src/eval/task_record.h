@@ -31,7 +31,7 @@ struct TaskRecord {
   Sample sample;
   std::string failed = {};  // why there is no score; empty where there is one
   MeasureName measure;
-  Measured measured = {};
+  SampleOutcome measured = {};
   double seconds = 0;  // spent on this sample alone
   int threads = 0;
   std::string time = {};  // when it was done, UTC: "2026-11-22 04:45:27+0000"

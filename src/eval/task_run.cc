@@ -57,8 +57,8 @@ struct Run {
   const TaskRecord* Done(const std::string& fingerprint, const Sample& sample) const;
   Status CheckMethods();
   void ExpectWork();
-  Result<Measured> Measure(Engine& engine, PromptReader& reader, const std::string& spec,
-                           const Sample& sample);
+  Result<SampleOutcome> Measure(Engine& engine, PromptReader& reader, const std::string& spec,
+                                const Sample& sample);
   Status RunMethod(const std::string& spec);
 };
 
@@ -116,8 +116,8 @@ void Run::ExpectWork() {
   }
 }
 
-Result<Measured> Run::Measure(Engine& engine, PromptReader& reader, const std::string& spec,
-                              const Sample& sample) try {
+Result<SampleOutcome> Run::Measure(Engine& engine, PromptReader& reader, const std::string& spec,
+                                   const Sample& sample) try {
   const TaskContext context{.engine = engine,
                             .reader = reader,
                             .form = form,
@@ -151,7 +151,7 @@ Status Run::RunMethod(const std::string& spec) {
   for (const Sample* sample : left) {
     if (Cancelled(hooks.cancel)) return Interrupted();
     const Clock::time_point start = Clock::now();
-    Result<Measured> measured = Measure(*engine, reader, spec, *sample);
+    Result<SampleOutcome> measured = Measure(*engine, reader, spec, *sample);
     if (!measured && measured.error().kind == ErrorKind::kCancelled) return Interrupted();
     if (!measured) reader.Forget();  // frees what it kept, should memory have been short
     TaskRecord record{.setup = setup,
