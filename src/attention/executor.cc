@@ -12,9 +12,10 @@ struct AttentionExecutor::Scratch {
   std::vector<float> parts;   // the same, of one as_key segment: its tokens', then its key's
   std::vector<RotatedRow> rows;
   std::vector<int64_t> pages;  // that a plan reads
-  Buffer<float> page;          // a page expanded to float32, or gathered keys and values
-  Buffer<float> turned;        // keys on another plane than the stored one
-  Buffer<float> workspace;     // the kernels' own
+  std::vector<int64_t> nearly_pages;
+  Buffer<float> page;       // a page expanded to float32, or gathered keys and values
+  Buffer<float> turned;     // keys on another plane than the stored one
+  Buffer<float> workspace;  // the kernels' own
 };
 
 // What one thread of RunFew does at a time: a part of a segment, or all of one that enters as a key.
@@ -354,6 +355,7 @@ void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, std::span<con
 
 void AttentionExecutor::ReadAhead(const QueryBlock& block, const Plan& plan, int thread, bool remember) {
   std::vector<int64_t>& pages = scratch_[static_cast<std::size_t>(thread)]->pages;
+  std::vector<int64_t>& nearly = scratch_[static_cast<std::size_t>(thread)]->nearly_pages;
   for (std::size_t s = 0; s < block.sequences.size(); ++s) {
     const KvSequence& kv = *block.sequences[s].kv;
     if (!kv.on_disk()) continue;
@@ -371,7 +373,17 @@ void AttentionExecutor::ReadAhead(const QueryBlock& block, const Plan& plan, int
       }
     }
     kv.WillRead(block.layer, block.kv_head, pages);
-    if (remember) kv.Remember(block.layer, block.kv_head, pages);
+    if (!remember) continue;
+    nearly.clear();
+    for (const PlanHint& hint : plan.hints) {
+      if (hint.sequence != static_cast<int32_t>(s)) continue;
+      for (int64_t key = hint.key_begin; key < hint.key_end; key = (key / kPageTokens + 1) * kPageTokens) {
+        nearly.push_back(key / kPageTokens);
+      }
+    }
+    std::sort(nearly.begin(), nearly.end());  // heads may agree
+    nearly.erase(std::unique(nearly.begin(), nearly.end()), nearly.end());
+    kv.Remember(block.layer, block.kv_head, pages, nearly);
   }
 }
 

@@ -52,7 +52,7 @@ class LongHeads::State : public PolicyState {
   void Save(int64_t from, int64_t n, StateWriter& added, StateWriter& latest) const override {
     LH_CHECK(n == n_tokens_);
     vectors().Write(representations_, from / chunk_, n / chunk_, added);
-    const int64_t n_open = n - open_ * chunk_;
+    const int64_t n_open = n % chunk_;  // nobody asks for the queries of a chunk that is complete
     latest.Int(n_open);
     for (int64_t offset = 0; offset < n_open; ++offset) {
       latest.Floats({open_q(offset), static_cast<std::size_t>(q_floats_)});
@@ -62,10 +62,8 @@ class LongHeads::State : public PolicyState {
     vectors().Read(added, from / chunk_, n / chunk_, representations_);
   }
   void RestoreLatest(int64_t n, StateReader& latest) override {
-    // All of a chunk where it is complete, unless the text was cut back to its end.
-    const int64_t n_open = latest.Int(0, std::min(n, chunk_));
-    if (n_open % chunk_ != n % chunk_)
-      return latest.Fail(fmt::format("{} tokens end no chunk's {}", n, n_open));
+    const int64_t n_open = latest.Int(0, chunk_ - 1);
+    if (n_open != n % chunk_) return latest.Fail(fmt::format("{} tokens end no chunk's {}", n, n_open));
     n_tokens_ = n;
     open_ = (n - n_open) / chunk_;
     for (int64_t offset = 0; offset < n_open; ++offset) {
@@ -142,8 +140,12 @@ struct LongHeads::Scratch : PolicyScratch {
   std::vector<int32_t> candidates;  // chunks, while one row chooses; then those that it took
   int64_t candidate_begin = 0;      // what it chose from
   int64_t candidate_end = 0;
-  std::vector<int32_t> drawn;       // where it chooses at random
-  std::vector<int32_t> chosen;      // that row's chunks, ascending
+  std::vector<int32_t> drawn;   // where it chooses at random
+  std::vector<int32_t> chosen;  // that row's chunks, ascending
+  // Whether the row's next best, as many as it chose by score, are added to `nearly`: those that the text's
+  // next token may choose.
+  bool wants_nearly = false;
+  std::vector<int32_t> nearly;
   // The (chunk, row, x) entries of the plan in row order, before they are grouped by chunk.
   struct Entry {
     int32_t chunk;
@@ -428,7 +430,13 @@ void LongHeads::ChooseChunks(int64_t position, Phase phase, Chooser chooser, con
       const float score_b = Comparable(sign * scores[b]);
       return score_a != score_b ? score_a > score_b : a < b;
     };
-    std::nth_element(candidates.begin(), candidates.begin() + n_free, candidates.end(), better);
+    const auto taken_end = candidates.begin() + n_free;
+    std::nth_element(candidates.begin(), taken_end, candidates.end(), better);
+    if (scratch.wants_nearly) {
+      const auto nearly_end = taken_end + std::min<int64_t>(n_free, candidates.end() - taken_end);
+      std::nth_element(taken_end, nearly_end, candidates.end(), better);
+      scratch.nearly.insert(scratch.nearly.end(), taken_end, nearly_end);
+    }
     candidates.resize(static_cast<std::size_t>(n_free));
     std::sort(candidates.begin(), candidates.end());
   }
@@ -541,8 +549,14 @@ void LongHeads::BuildPlan(const QueryBlock& block, Phase phase, const AttentionK
       run.n_chunks = std::max(run.n_chunks, position / options_.chunk + 1);
       if (!Selects(position, phase)) run.selecting = run.end + 1;  // those after it may
     }
+    scratch.nearly.clear();
+    scratch.wants_nearly =
+        phase == Phase::kDecode && block.sequences[static_cast<std::size_t>(run.sequence)].kv->on_disk();
     ListEntries(block, phase, run, kernels, scratch);
     GroupByChunk(block, run, options_.compat.own_key && phase == Phase::kPrefill, scratch, plan);
+    for (const int64_t chunk : scratch.nearly) {
+      plan.hints.push_back({run.sequence, chunk * options_.chunk, (chunk + 1) * options_.chunk});
+    }
     begin = run.end;
   }
 }

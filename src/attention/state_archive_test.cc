@@ -58,17 +58,19 @@ void ExpectToGoOn(const Policy& policy, const std::string& name) {
     auto restored = layer.Restored(saves);
     ASSERT_TRUE(restored.has_value()) << restored.error().message;
     ASSERT_EQ(restored->Save(0), whole);
-    for (int64_t m = 0; m <= stop; ++m) ASSERT_EQ(restored->RewindPoint(m), layer.RewindPoint(m)) << m;
+    ASSERT_EQ(restored->RewindPoint(stop), stop);
+    for (int64_t m = 0; m <= stop; ++m) ASSERT_LE(restored->RewindPoint(m), layer.RewindPoint(m)) << m;
     OneLayer original = layer.Fork();
     OneLayer back = restored->Fork();
+    const int64_t point = back.RewindPoint(stop - 1);
     for (OneLayer* const one : {&original, &*restored, &back}) {
-      if (one == &back) back.Truncate(back.RewindPoint(stop - 1));
+      if (one == &back) back.Truncate(point);
       one->Prefill(inputs, stop + kAfter - 5 - one->size());
       while (one->size() < stop + kAfter) one->Decode(inputs);
     }
     ASSERT_EQ(restored->out(), original.out());
     OneLayer original_back = layer.Fork();
-    original_back.Truncate(original_back.RewindPoint(stop - 1));
+    original_back.Truncate(point);
     original_back.Prefill(inputs, stop + kAfter - 5 - original_back.size());
     while (original_back.size() < stop + kAfter) original_back.Decode(inputs);
     ASSERT_EQ(back.out(), original_back.out());

@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "base/result.h"
 #include "kv/page_file.h"
@@ -36,22 +37,42 @@ struct KvGeometry {
   }
 };
 
-// Memory of one page, aligned for direct I/O.
+// Memory of one page, aligned for direct I/O; whoever has it may give it to another.
 class PageFrame {
  public:
   PageFrame() {}  // none
-  // Throws std::bad_alloc. Not zeroed.
-  explicit PageFrame(int64_t bytes)
-      : data_(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kAlign))) {}
+  explicit PageFrame(std::byte* data) : data_(data) {}
+  PageFrame(PageFrame&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  PageFrame& operator=(PageFrame&& other) noexcept {
+    data_ = std::exchange(other.data_, nullptr);
+    return *this;
+  }
 
-  std::byte* data() const { return data_.get(); }
+  std::byte* data() const { return data_; }
   explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  std::byte* data_ = nullptr;
+};
+
+// Memory of several pages side by side: one by one, each would take a page of the system's more for the
+// allocator's sake.
+class FrameSlab {
+ public:
+  // Throws std::bad_alloc. Not zeroed: what is not written to takes no memory.
+  FrameSlab(int64_t n_frames, int64_t frame_bytes)
+      : frame_bytes_(frame_bytes),
+        data_(static_cast<std::byte*>(
+            ::operator new(static_cast<std::size_t>(n_frames* frame_bytes), kAlign))) {}
+
+  PageFrame frame(int64_t i) const { return PageFrame(data_.get() + i * frame_bytes_); }
 
  private:
   static constexpr std::align_val_t kAlign{kDirectAlignment};
   struct Free {
     void operator()(std::byte* p) const { ::operator delete(static_cast<void*>(p), kAlign); }
   };
+  int64_t frame_bytes_;
   std::unique_ptr<std::byte, Free> data_;
 };
 

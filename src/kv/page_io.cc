@@ -20,18 +20,17 @@ class ThreadedIo final : public PageIo {
   // nothing.
   static constexpr int kThreads = 8;
 
+  // Throws what std::thread throws where there may be no more threads.
   explicit ThreadedIo(Done done) : done_(std::move(done)) {
-    for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
+    try {
+      for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
+    } catch (...) {
+      Stop();
+      throw;
+    }
   }
 
-  ~ThreadedIo() override {
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~ThreadedIo() override { Stop(); }
 
   void Submit(const PageTransfer& transfer) override {
     try {
@@ -47,6 +46,15 @@ class ThreadedIo final : public PageIo {
   std::string_view name() const override { return "threads"; }
 
  private:
+  void Stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
   void Work() {
     std::unique_lock lock(mutex_);
     for (;;) {

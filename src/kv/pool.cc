@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/bytes.h"
@@ -14,6 +15,7 @@ namespace {
 
 // Transfers of pages that make room under way at a time: enough for a disk to be busy.
 constexpr int64_t kMostWrites = 32;
+constexpr int64_t kSlabFrames = 16;
 
 Error Damaged(const PageFile& file, uint64_t offset) {
   return {ErrorKind::kIo, fmt::format("{}: the page at byte {} is damaged: its checksum does not fit",
@@ -51,14 +53,38 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
               Done(transfer, status);
             }));
   free_.clear();
+  unused_.clear();
+  slabs_.clear();
   n_frames_ = 0;
   most_frames_ = static_cast<int64_t>(std::min<uint64_t>(options.ram_bytes, INT64_MAX) / stride);
+  // The pages that tokens are being added to, one of each layer and head, would be written again and again.
+  const int64_t n_open = geometry_.n_layers * geometry_.n_kv_heads;
+  most_dirty_ = std::min(most_frames_ / 4, std::max(most_frames_ / 16, 2 * n_open));
   file_ = options.file;
   return {};
 }
 
 std::span<std::byte> KvPool::BytesOf(const KvPage& page) const {
   return {page.frame_.data(), static_cast<std::size_t>(geometry_.PageStride())};
+}
+
+KvTraffic& KvTraffic::operator+=(const KvTraffic& other) {
+  hits += other.hits;
+  misses += other.misses;
+  read_ahead += other.read_ahead;
+  read_ahead_used += other.read_ahead_used;
+  bytes_read += other.bytes_read;
+  bytes_written += other.bytes_written;
+  return *this;
+}
+
+KvTraffic KvTraffic::operator-(const KvTraffic& earlier) const {
+  return {.hits = hits - earlier.hits,
+          .misses = misses - earlier.misses,
+          .read_ahead = read_ahead - earlier.read_ahead,
+          .read_ahead_used = read_ahead_used - earlier.read_ahead_used,
+          .bytes_read = bytes_read - earlier.bytes_read,
+          .bytes_written = bytes_written - earlier.bytes_written};
 }
 
 // ---- Pages
@@ -96,8 +122,8 @@ std::shared_ptr<KvPage> KvPool::Acquire() {
     {
       std::lock_guard lock(mutex_);
       page->frame_ = FreeFrame();
+      if (!page->frame_) page->frame_ = NewFrame();
     }
-    if (!page->frame_) page->frame_ = NewFrame();
     std::memset(page->frame_.data(), 0, static_cast<std::size_t>(geometry_.PageBytes()));
   }
   return Own(std::move(page));
@@ -156,19 +182,25 @@ PageFrame KvPool::FreeFrame() {
 }
 
 void KvPool::GiveBack(PageFrame frame) {
-  // More than may be there came when all pages were pinned.
-  if (on_disk() && n_frames_ > most_frames_) {
+  // NewFrame made room in both.
+  if (on_disk() && n_frames_ > most_frames_) {  // more than may be there came when all pages were pinned
     --n_frames_;
-    return;
+    unused_.push_back(std::move(frame));
+  } else {
+    free_.push_back(std::move(frame));
   }
-  free_.push_back(std::move(frame));  // NewFrame made room
 }
 
 PageFrame KvPool::NewFrame() {
-  PageFrame frame(on_disk() ? geometry_.PageStride() : geometry_.PageBytes());
-  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
-  if (!on_disk()) lock.lock();  // else the caller has it
-  free_.reserve(static_cast<std::size_t>(n_frames_) + 1);
+  if (unused_.empty()) {
+    const std::size_t n = (slabs_.size() + 1) * kSlabFrames;
+    unused_.reserve(n);
+    free_.reserve(n);
+    slabs_.emplace_back(kSlabFrames, on_disk() ? geometry_.PageStride() : geometry_.PageBytes());
+    for (int64_t i = 0; i < kSlabFrames; ++i) unused_.push_back(slabs_.back().frame(i));
+  }
+  PageFrame frame = std::move(unused_.back());
+  unused_.pop_back();
   ++n_frames_;
   return frame;
 }
@@ -176,6 +208,7 @@ PageFrame KvPool::NewFrame() {
 PageFrame KvPool::EvictOne() {
   for (KvPage* page = oldest_; page != nullptr; page = page->newer_) {
     if (page->pins_ > 0 || page->dirty_ || page->io_ != KvPage::Io::kNone) continue;
+    page->read_ahead_ = false;  // in vain
     Unlink(*page);
     return std::move(page->frame_);
   }
@@ -266,7 +299,7 @@ PinnedPage KvPool::Pin(KvPage& page) {
                                 .offset = page.offset_,
                                 .bytes = BytesOf(page),
                                 .page = &page};
-    Done(transfer, transfer.file->PRead(transfer.offset, transfer.bytes));
+    Done(transfer, MovePage(transfer));
     lock.lock();
   }
   ++page.pins_;
@@ -301,24 +334,26 @@ void KvPool::Unpin(KvPage& page) {
     GiveBack(std::move(page.frame_));
   }
   // Clean pages must be at hand when room is needed: write before nothing else is left.
-  if (n_frames_ >= most_frames_ / 4 * 3 && n_dirty_ - n_writing_ > most_frames_ / 4) {
+  if (n_frames_ >= most_frames_ / 4 * 3 && n_dirty_ - n_writing_ > most_dirty_) {
     WriteSome(lock, kMostWrites - n_writing_);
   }
 }
 
-void KvPool::ReadAhead(std::span<KvPage* const> pages) {
+void KvPool::ReadAhead(std::span<KvPage* const> pages, Room room) {
   if (!on_disk()) return;
   std::unique_lock lock(mutex_);
-  for (KvPage* const page : pages) {
-    if (page->frame_ && page->io_ != KvPage::Io::kReading) Touch(*page);
+  if (room == Room::kMake) {
+    for (KvPage* const page : pages) {
+      if (page->frame_ && page->io_ != KvPage::Io::kReading) Touch(*page);
+    }
   }
-  const int64_t most = most_frames_ / 2;
-  int64_t room = most - n_reading_;
+  int64_t most = most_frames_ / 2 - n_reading_;
   for (KvPage* const page : pages) {
-    if (room <= 0) return;
+    if (most <= 0) return;
     if (page->frame_ || page->io_ != KvPage::Io::kNone || !page->file_) continue;
     PageFrame frame = FreeFrame();
     if (!frame && n_frames_ < most_frames_) frame = NewFrame();
+    if (!frame && room == Room::kFree) return;
     if (!frame) frame = EvictOne();
     if (!frame) {
       WriteSome(lock, kMostWrites - n_writing_);
@@ -329,7 +364,7 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages) {
     page->read_ahead_ = true;
     ++n_reading_;
     ++traffic_.read_ahead;
-    --room;
+    --most;
     const PageTransfer transfer{.direction = PageTransfer::Direction::kRead,
                                 .file = &page->file_->file(),
                                 .offset = page->offset_,
@@ -349,12 +384,12 @@ bool KvPool::IsNear(const KvPage& page) const {
 
 // ---- To disk
 
-bool KvPool::StartWrite(std::unique_lock<std::mutex>& lock, KvPage& page) {
+std::optional<PageTransfer> KvPool::BeginWrite(KvPage& page) try {
   if (page.next_place_ || page.file_ != file_ || !file_->MayOverwrite(page.offset_)) {
-    const Result<uint64_t> offset = page.next_place_ ? *page.next_place_ : file_->Allot();
+    Result<uint64_t> offset = page.next_place_ ? *page.next_place_ : file_->Allot();
     if (!offset) {
-      write_error_ = offset.error();
-      return false;
+      write_error_ = std::move(offset.error());
+      return std::nullopt;
     }
     if (page.file_) page.file_->Free(page.offset_);
     page.file_ = file_;
@@ -363,27 +398,30 @@ bool KvPool::StartWrite(std::unique_lock<std::mutex>& lock, KvPage& page) {
   }
   page.io_ = KvPage::Io::kWriting;
   ++n_writing_;
-  const PageTransfer transfer{.direction = PageTransfer::Direction::kWrite,
-                              .file = &page.file_->file(),
-                              .offset = page.offset_,
-                              .bytes = BytesOf(page),
-                              .page = &page};
-  lock.unlock();
-  io_->Submit(transfer);
-  lock.lock();
-  return true;
+  return PageTransfer{.direction = PageTransfer::Direction::kWrite,
+                      .file = &page.file_->file(),
+                      .offset = page.offset_,
+                      .bytes = BytesOf(page),
+                      .page = &page};
+} catch (const std::bad_alloc&) {                                  // of Allot
+  write_error_ = Error{ErrorKind::kOutOfMemory, "out of memory"};  // short enough to need none
+  return std::nullopt;
 }
 
 bool KvPool::WriteSome(std::unique_lock<std::mutex>& lock, int64_t most) {
-  bool any = false;
-  for (; most > 0; --most) {
-    KvPage* page = oldest_;
-    while (page != nullptr && !(page->dirty_ && page->pins_ == 0 && page->io_ == KvPage::Io::kNone))
-      page = page->newer_;
-    if (page == nullptr || !StartWrite(lock, *page)) break;
-    any = true;
+  std::array<PageTransfer, kMostWrites> transfers;
+  int64_t n = 0;
+  for (KvPage* page = oldest_; page != nullptr && n < std::min(most, kMostWrites); page = page->newer_) {
+    if (!page->dirty_ || page->pins_ > 0 || page->io_ != KvPage::Io::kNone) continue;
+    const std::optional<PageTransfer> transfer = BeginWrite(*page);
+    if (!transfer) break;
+    transfers[static_cast<std::size_t>(n++)] = *transfer;
   }
-  return any;
+  if (n == 0) return false;
+  lock.unlock();
+  for (int64_t i = 0; i < n; ++i) io_->Submit(transfers[static_cast<std::size_t>(i)]);
+  lock.lock();
+  return true;
 }
 
 Status KvPool::Flush(std::span<KvPage* const> pages) {
@@ -395,8 +433,12 @@ Status KvPool::Flush(std::span<KvPage* const> pages) {
       changed_.wait(lock,
                     [this, page] { return page->io_ == KvPage::Io::kNone && n_writing_ < kMostWrites; });
       if (!page->dirty_) break;
-      if (!write_error_ && StartWrite(lock, *page)) break;
-      return tl::unexpected<Error>(*std::exchange(write_error_, std::nullopt));
+      const std::optional<PageTransfer> transfer = write_error_ ? std::nullopt : BeginWrite(*page);
+      if (!transfer) return tl::unexpected<Error>(*std::exchange(write_error_, std::nullopt));
+      lock.unlock();
+      io_->Submit(*transfer);
+      lock.lock();
+      break;
     }
   }
   for (KvPage* const page : pages) {

@@ -66,6 +66,9 @@ struct KvTraffic {
   uint64_t read_ahead_used = 0;  // and asked for after
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
+
+  KvTraffic& operator+=(const KvTraffic& other);
+  KvTraffic operator-(const KvTraffic& earlier) const;
 };
 
 // Thread-safe, but for UseDisk.
@@ -103,8 +106,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   PinnedPage Write(KvPage& page);
 
   // These will be asked for soon, in this order: those that are not in memory are sent for, as many as there
-  // is room for. Nothing where pages do not leave memory.
-  void ReadAhead(std::span<KvPage* const> pages);
+  // is room for, or as many as drive out no other. Nothing where pages do not leave memory.
+  enum class Room : uint8_t { kMake, kFree };
+  void ReadAhead(std::span<KvPage* const> pages, Room room = Room::kMake);
   // Whether nobody would wait for it.
   bool IsNear(const KvPage& page) const;
 
@@ -139,7 +143,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   std::span<std::byte> BytesOf(const KvPage& page) const;
 
   // With the lock held; those that take it may let it go meanwhile.
-  PageFrame NewFrame();
+  PageFrame NewFrame();  // throws std::bad_alloc
   PageFrame TakeFrame(std::unique_lock<std::mutex>& lock);
   PageFrame FreeFrame();
   void GiveBack(PageFrame frame);
@@ -149,7 +153,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   PageFrame EvictOne();
   // Sends some of the dirty pages that were used longest ago to disk; whether any went.
   bool WriteSome(std::unique_lock<std::mutex>& lock, int64_t most);
-  bool StartWrite(std::unique_lock<std::mutex>& lock, KvPage& page);
+  // What is to be submitted, without the lock, so that the page goes to disk; nothing, and write_error_,
+  // where it has no place there.
+  std::optional<PageTransfer> BeginWrite(KvPage& page);
 
   void Done(const PageTransfer& transfer, const Status& status);
 
@@ -158,10 +164,13 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a transfer ended
+  std::vector<FrameSlab> slabs_;
+  std::vector<PageFrame> unused_;  // of the slabs: not among the n_frames_
   std::vector<PageFrame> free_;
   int64_t n_pages_ = 0;
   int64_t n_frames_ = 0;     // of pages, and free
   int64_t most_frames_ = 0;  // with a file
+  int64_t most_dirty_ = 0;   // more than these are written before somebody waits for their room
   int64_t n_reading_ = 0;    // transfers under way
   int64_t n_writing_ = 0;
   int64_t n_dirty_ = 0;  // pages in memory that are not on disk

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <random>
@@ -148,6 +149,63 @@ TEST_P(KvPoolIoTest, ReadAheadBringsWhatIsAskedForLater) {
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i + 1));
   EXPECT_EQ(store.pool->traffic().read_ahead_used, 20u);
   for (KvPage* const page : wanted) EXPECT_TRUE(store.pool->IsNear(*page));
+}
+
+TEST(KvPool, WhatWasReadAheadInVainIsNotCountedAsUsed) {
+  const Store store;
+  const auto pages = store.Filled(300);
+  std::vector<KvPage*> wanted;
+  for (const auto& page : pages) wanted.push_back(page.get());
+  ASSERT_TRUE(store.pool->Flush(wanted));
+  store.pool->ReadAhead(std::span(wanted).first(10));
+  for (int i = 100; i < 300; ++i) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i % 251 + 1));
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i + 1));
+  EXPECT_EQ(store.pool->traffic().read_ahead, 10u);
+  EXPECT_EQ(store.pool->traffic().read_ahead_used, 0u);
+}
+
+TEST(KvPool, ReadAheadDrivesOutNothingWhereOnlyFreeRoomMayBeTaken) {
+  const Store store;
+  std::vector<std::shared_ptr<KvPage>> adopted;
+  {
+    const auto pages = store.Filled(static_cast<int>(kLeast));
+    std::vector<KvPage*> all;
+    for (const auto& page : pages) all.push_back(page.get());
+    ASSERT_TRUE(store.pool->Flush(all));
+    for (const auto& page : pages) {
+      const KvPool::Place place = store.pool->PlaceOf(*page);
+      adopted.push_back(store.pool->Adopt(place.file, place.offset, place.checksum));
+    }
+    std::vector<KvPage*> wanted;
+    for (const auto& page : adopted) wanted.push_back(page.get());
+    store.pool->ReadAhead(wanted, KvPool::Room::kFree);
+    EXPECT_EQ(store.pool->traffic().read_ahead, 0u);
+    for (KvPage* const page : all) EXPECT_TRUE(store.pool->IsNear(*page));
+  }
+  KvPage* const one[] = {adopted[3].get()};
+  store.pool->ReadAhead(one, KvPool::Room::kFree);
+  EXPECT_EQ(store.pool->traffic().read_ahead, 1u);
+  EXPECT_TRUE(store.Holds(*adopted[3], 4));
+}
+
+TEST(KvPool, WritesBeforeSomebodyWaitsForTheRoom) {
+  constexpr int64_t kFrames = 16 * kLeast;
+  const Store store(kFrames);
+  const auto pages = store.Filled(kFrames);
+  std::vector<KvPage*> all;
+  for (const auto& page : pages) all.push_back(page.get());
+  ASSERT_TRUE(store.pool->Flush(all));
+  const uint64_t before = store.pool->traffic().bytes_written;
+  for (int i = 0; i < kFrames / 4; ++i) store.Fill(*pages[static_cast<std::size_t>(i)], 7);
+  // Half of what changed, at least; no reading here needs room.
+  const uint64_t enough = before + static_cast<uint64_t>(kFrames / 8 * kGeometry.PageStride());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (store.pool->traffic().bytes_written < enough && std::chrono::steady_clock::now() < deadline) {
+    EXPECT_TRUE(store.Holds(*pages.back(), (kFrames - 1) % 251 + 1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_GE(store.pool->traffic().bytes_written, enough);
+  EXPECT_EQ(store.pool->traffic().bytes_read, 0u);
 }
 
 TEST(KvPool, AChangedPageIsWrittenAgain) {

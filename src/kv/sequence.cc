@@ -9,7 +9,9 @@ namespace longheads {
 
 KvSequence::KvSequence(std::shared_ptr<KvPool> pool) : pool_(std::move(pool)) {
   tables_.resize(static_cast<std::size_t>(geometry().n_layers * geometry().n_kv_heads));
-  if (on_disk()) remembered_.resize(tables_.size());
+  if (!on_disk()) return;
+  remembered_.resize(tables_.size());
+  nearly_.resize(tables_.size());
 }
 
 void KvSequence::Reserve(int64_t n) {
@@ -97,26 +99,37 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
 }
 
 void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const {
-  if (!on_disk()) return;
+  if (on_disk()) SendFor(layer, kv_head, pages, KvPool::Room::kMake);
+}
+
+void KvSequence::SendFor(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
+                         KvPool::Room room) const {
   std::vector<KvPage*> wanted;
   wanted.reserve(pages.size());
   for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
-  pool_->ReadAhead(wanted);
+  pool_->ReadAhead(wanted, room);
 }
 
-void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const {
-  remembered_[static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head)].assign(pages.begin(),
-                                                                                        pages.end());
+void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
+                          std::span<const int64_t> nearly) const {
+  const auto at = static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head);
+  remembered_[at].assign(pages.begin(), pages.end());
+  nearly_[at].assign(nearly.begin(), nearly.end());
 }
 
 void KvSequence::Expect(int64_t layer) const {
   if (!on_disk() || layer >= geometry().n_layers) return;
   const int64_t n_pages = (size_ + kPageTokens - 1) / kPageTokens;
-  for (int64_t head = 0; head < geometry().n_kv_heads; ++head) {
-    std::vector<int64_t>& pages = remembered_[static_cast<std::size_t>(layer * geometry().n_kv_heads + head)];
-    std::erase_if(pages, [n_pages](int64_t page) { return page >= n_pages; });  // the text may have been cut
-    WillRead(layer, head, pages);
-  }
+  const auto send = [&](std::vector<std::vector<int64_t>>& table, KvPool::Room room) {
+    for (int64_t head = 0; head < geometry().n_kv_heads; ++head) {
+      std::vector<int64_t>& pages = table[static_cast<std::size_t>(layer * geometry().n_kv_heads + head)];
+      std::erase_if(pages,
+                    [n_pages](int64_t page) { return page >= n_pages; });  // the text may have been cut
+      SendFor(layer, head, pages, room);
+    }
+  };
+  send(remembered_, KvPool::Room::kMake);
+  send(nearly_, KvPool::Room::kFree);
 }
 
 void KvSequence::Adopt(int64_t n, std::span<const KvPool::Place> pages) {

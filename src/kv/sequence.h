@@ -55,9 +55,11 @@ class KvSequence {
   bool on_disk() const { return pool_->on_disk(); }
   // Pages of a layer and head that will be read soon, in this order.
   void WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const;
-  // What the newest token read of a layer and head; Expect sends for what is so remembered of all heads of a
-  // layer, where there is such a layer. One thread at a time for a layer.
-  void Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const;
+  // What the newest token read of a layer and head, and what it nearly read; Expect sends for what is so
+  // remembered of all heads of a layer, where there is such a layer: for what was nearly read as far as
+  // memory is free. One thread at a time for a layer.
+  void Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
+                std::span<const int64_t> nearly) const;
   void Expect(int64_t layer) const;
   bool IsNear(int64_t layer, int64_t kv_head, int64_t page) const {
     return pool_->IsNear(*this->page(layer, kv_head, page));
@@ -79,6 +81,7 @@ class KvSequence {
   void Truncate(int64_t n);
 
  private:
+  void SendFor(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, KvPool::Room room) const;
   std::shared_ptr<KvPage>& page(int64_t layer, int64_t kv_head, int64_t index) {
     return tables_[static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head)]
                   [static_cast<std::size_t>(index)];
@@ -90,7 +93,9 @@ class KvSequence {
   std::shared_ptr<KvPool> pool_;
   std::vector<std::vector<std::shared_ptr<KvPage>>> tables_;  // [n_layers * n_kv_heads][n_pages]
   int64_t size_ = 0;
-  mutable std::vector<std::vector<int64_t>> remembered_;  // [n_layers * n_kv_heads], where pages leave memory
+  // [n_layers * n_kv_heads], where pages leave memory.
+  mutable std::vector<std::vector<int64_t>> remembered_;
+  mutable std::vector<std::vector<int64_t>> nearly_;
 };
 
 }  // namespace longheads

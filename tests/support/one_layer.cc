@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <mutex>
 
+#include "base/check.h"
 #include "kernels/vector_ops.h"
 #include "rope/frequencies.h"
 
@@ -60,14 +62,21 @@ RotationTable Rotations(const LayerSetup& setup) {
                        std::max(setup.policy.RotationBound(setup.max_tokens), unit * setup.max_tokens));
 }
 
+std::shared_ptr<KvPool> PoolOf(const LayerSetup& setup) {
+  std::shared_ptr<KvPool> pool = KvPool::Create({.n_layers = setup.layer + 1,
+                                                 .n_kv_heads = setup.shape.n_kv_heads,
+                                                 .head_dim = setup.shape.head_dim,
+                                                 .type = setup.kv});
+  if (!setup.on_disk) return pool;
+  const auto page_bytes = static_cast<uint64_t>(pool->geometry().PageStride());
+  auto file = TemporaryPageFile::Create(std::filesystem::temp_directory_path().string(), page_bytes, 0);
+  LH_CHECK(file && pool->UseDisk({.ram_bytes = KvPool::kLeastPages * page_bytes, .file = *std::move(file)}));
+  return pool;
+}
+
 }  // namespace
 
-OneLayer::OneLayer(const LayerSetup& setup)
-    : kv_(KvPool::Create({.n_layers = setup.layer + 1,
-                          .n_kv_heads = setup.shape.n_kv_heads,
-                          .head_dim = setup.shape.head_dim,
-                          .type = setup.kv})),
-      state_(setup.policy.NewState()) {
+OneLayer::OneLayer(const LayerSetup& setup) : kv_(PoolOf(setup)), state_(setup.policy.NewState()) {
   auto pool = std::make_unique<ThreadPool>(setup.n_threads);
   auto runner = std::make_unique<AttentionRunner>(setup.kernels, *VectorImplementations().back().table,
                                                   setup.shape, *pool);

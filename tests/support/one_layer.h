@@ -38,6 +38,7 @@ struct LayerSetup {
   int n_threads = 1;
   int64_t layer = 0;                         // which one of the model it is
   const LayerInputs* first_layer = nullptr;  // of layer 0, where another layer's policy looks there
+  bool on_disk = false;                      // pages may leave memory
 };
 
 // What a query row saw.
