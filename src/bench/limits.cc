@@ -4,9 +4,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
 
 #include "base/cores.h"
+#include "kv/page.h"
+#include "kv/page_io.h"
 #include "tensor/tensor.h"
 
 namespace longheads {
@@ -80,6 +87,53 @@ Result<Measured> MeasureRead(ThreadPool& pool, int repeats, const CancelToken* c
   return Summarise(rates);
 }
 
+Result<Measured> MeasureDisk(const std::string& folder, int repeats, const CancelToken* cancel) {
+  constexpr uint64_t kPiece = uint64_t{64} << 10;
+  constexpr uint64_t kPieces = (uint64_t{256} << 20) / kPiece;
+  LH_ASSIGN(const RawFile file, RawFile::Temporary(folder, /*direct=*/true));
+  constexpr uint64_t kUnderWay = 64;
+  const FrameSlab frames(kUnderWay, kPiece);
+  const auto bytes = [&](uint64_t i) {
+    return std::span(frames.frame(static_cast<int64_t>(i)).data(), kPiece);
+  };
+  std::memset(bytes(0).data(), 0x5a, kPiece);
+  for (uint64_t i = 0; i < kPieces; ++i) {
+    if (Cancelled(cancel)) return tl::unexpected<Error>(Stopped());
+    LH_TRY(file.PWrite(i * kPiece, bytes(0)));
+  }
+  LH_TRY(file.Sync());
+  std::vector<uint64_t> order(kPieces);
+  std::iota(order.begin(), order.end(), 0);
+  std::mutex mutex;
+  std::condition_variable ended;
+  uint64_t n_left = 0;
+  Status failed;
+  LH_ASSIGN(const std::unique_ptr<PageIo> io,
+            MakePageIo("auto", [&](const PageTransfer&, const Status& status) {
+              const std::scoped_lock lock(mutex);
+              if (!status) failed = status;
+              if (--n_left == 0) ended.notify_one();
+            }));
+  std::vector<double> rates;
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    std::shuffle(order.begin(), order.end(), std::mt19937_64(static_cast<uint64_t>(repeat)));
+    const auto start = Clock::now();
+    for (uint64_t first = 0; first < kPieces; first += kUnderWay) {
+      if (Cancelled(cancel)) return tl::unexpected<Error>(Stopped());
+      const uint64_t n = std::min(kUnderWay, kPieces - first);
+      n_left = n;
+      for (uint64_t i = 0; i < n; ++i) {
+        io->Submit({.file = &file, .offset = order[first + i] * kPiece, .bytes = bytes(i)});
+      }
+      std::unique_lock lock(mutex);
+      ended.wait(lock, [&n_left] { return n_left == 0; });
+    }
+    LH_TRY(failed);
+    rates.push_back(static_cast<double>(kPieces * kPiece) / Since(start));
+  }
+  return Summarise(rates);
+}
+
 const Measured& MachineLimits::products(ComputeType type) const {
   switch (type) {
     case ComputeType::kBF16:
@@ -106,17 +160,20 @@ std::string LimitsTable(const MachineLimits& limits) {
     return fmt::format("{:<22}{}\n", name,
                        measured.n == 0 ? "- (no instructions for it)" : Format(measured, 1e9) + " GOP/s");
   };
-  return fmt::format("{}, {} threads; median (least-most of {} repeats)\n", ProcessorName(),
-                     limits.threads, limits.read.n) +
+  return fmt::format("{}, {} threads; median (least-most of {} repeats)\n", ProcessorName(), limits.threads,
+                     limits.read.n) +
          fmt::format("{:<22}{} GB/s\n", "read from memory", Format(limits.read, 1e9)) +
+         (limits.disk.n == 0 ? ""
+                             : fmt::format("{:<22}{} GB/s\n", "read from disk", Format(limits.disk, 1e9))) +
          products("products in f32", limits.f32) + products("products in bf16", limits.bf16) +
          products("products in int8", limits.int8);
 }
 
 std::string LimitsJson(const MachineLimits& limits) {
   const nlohmann::ordered_json json = {{"processor", ProcessorName()}, {"threads", limits.threads},
-                                       {"read", Json(limits.read)},        {"f32", Json(limits.f32)},
-                                       {"bf16", Json(limits.bf16)},        {"int8", Json(limits.int8)}};
+                                       {"read", Json(limits.read)},    {"f32", Json(limits.f32)},
+                                       {"bf16", Json(limits.bf16)},    {"int8", Json(limits.int8)},
+                                       {"disk", Json(limits.disk)}};
   return json.dump();
 }
 

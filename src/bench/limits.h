@@ -19,12 +19,17 @@ struct MachineLimits {
   Measured f32 = {};   // operations a second of oneDNN's products: two for a multiply-add
   Measured bf16 = {};  // not measured where the processor has no instructions for it
   Measured int8 = {};  // of unsigned with signed bytes
+  Measured disk = {};  // bytes a second, read from a folder's disk; measured where one is named
 
   const Measured& products(ComputeType type) const;
 };
 
 // Bytes a second that the pool's threads read from memory. kCancelled where it was interrupted.
 Result<Measured> MeasureRead(ThreadPool& pool, int repeats, const CancelToken* cancel);
+
+// Bytes a second of 64 KiB pieces, in no order, read from the disk of `folder`, past the system's cache where
+// the file system allows that. Needs 256 MiB there for the moment. kCancelled where it was interrupted.
+Result<Measured> MeasureDisk(const std::string& folder, int repeats, const CancelToken* cancel);
 
 // Takes a second or so for each figure and five repeats. kCancelled where it was interrupted.
 Result<MachineLimits> MeasureLimits(ThreadPool& pool, int repeats, const CancelToken* cancel);

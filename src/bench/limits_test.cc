@@ -26,6 +26,14 @@ TEST(MachineLimits, AreMeasuredForWhatTheProcessorHas) {
   EXPECT_NE(LimitsTable(*limits).find("read from memory"), std::string::npos);
 }
 
+TEST(MachineLimits, OfADiskAreMeasuredInAFolder) {
+  const Result<Measured> disk = MeasureDisk(testing::TempDir(), 2, nullptr);
+  ASSERT_TRUE(disk) << disk.error().message;
+  EXPECT_EQ(disk->n, 2);
+  EXPECT_GT(disk->median, 1e5);
+  EXPECT_FALSE(MeasureDisk("/no/such/folder", 2, nullptr));
+}
+
 TEST(MachineLimits, StopWhereTheyAreInterrupted) {
   ThreadPool pool(1);
   CancelToken cancel;

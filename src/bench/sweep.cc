@@ -1,8 +1,11 @@
 #include "bench/sweep.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <span>
 
 #include "base/memory.h"
 #include "engine/sampler.h"
@@ -15,11 +18,17 @@ using Clock = std::chrono::steady_clock;
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Neither a cache of prefixes nor a lucky text makes a prompt of them faster.
-std::vector<TokenId> RandomTokens(int64_t n, int64_t vocab_size, uint64_t seed) {
-  std::mt19937_64 random(seed);
+std::vector<TokenId> RandomTokens(int64_t n, int64_t vocab_size, std::mt19937_64& random) {
   std::vector<TokenId> tokens(static_cast<std::size_t>(n));
   for (TokenId& token : tokens) token = static_cast<TokenId>(random() % static_cast<uint64_t>(vocab_size));
   return tokens;
+}
+
+// From anywhere in the text, which must be as long.
+std::vector<TokenId> Piece(std::span<const TokenId> text, int64_t n, std::mt19937_64& random) {
+  const auto from = random() % (text.size() - static_cast<std::size_t>(n) + 1);
+  const auto piece = text.subspan(from, static_cast<std::size_t>(n));
+  return {piece.begin(), piece.end()};
 }
 
 class Runner {
@@ -28,6 +37,14 @@ class Runner {
       : engine_(engine), options_(options), hooks_(hooks) {}
 
   Status Run(SweepRow& row) {
+    if (!options_.text.empty()) {
+      LH_ASSIGN(text_, engine_.tokenizer().Encode(options_.text, {.cancel = hooks_.cancel}));
+      if (static_cast<int64_t>(text_.size()) < row.length + options_.n_decode) {
+        return InvalidInput(
+            fmt::format("--text has {} tokens; a prompt of {} and {} after it need a longer one",
+                        text_.size(), row.length, options_.n_decode));
+      }
+    }
     LH_TRY(engine_.ExpectText(row.length + options_.n_decode));
     row.compute = engine_.compute();
     row.kv_type = engine_.kv_type();
@@ -47,29 +64,39 @@ class Runner {
   }
 
  private:
-  Status Repeat(const SweepRow& row, uint64_t seed) {
-    const std::vector<TokenId> tokens = RandomTokens(row.length, engine_.config().vocab_size, seed);
+  Status Repeat(SweepRow& row, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const std::vector<TokenId> all = text_.empty()
+                                         ? RandomTokens(row.length, engine_.config().vocab_size, random)
+                                         : Piece(text_, row.length + options_.n_decode, random);
+    const std::span<const TokenId> tokens = std::span(all).first(static_cast<std::size_t>(row.length));
     Session session = engine_.NewSession();
     ForwardControl control{.cancel = hooks_.cancel};
     if (hooks_.on_work) control.progress = hooks_.on_work(row.attention, row.length);
+    const KvTraffic before = engine_.kv_traffic();
     auto start = Clock::now();
     LH_ASSIGN(std::vector<float> hidden, engine_.Prefill(session, tokens, Outputs::kLast, control));
     TokenId next = ArgMax(engine_.Logits(hidden));
     prefill_.push_back(Since(start));
+    const KvTraffic prefilled = engine_.kv_traffic();
+    row.prefill_traffic += prefilled - before;
     for (int64_t i = 0; i < options_.n_decode; ++i) {
       if (Cancelled(hooks_.cancel)) return MakeError(ErrorKind::kCancelled, "interrupted");
       Session* const self = &session;
+      if (!text_.empty()) next = all[tokens.size() + static_cast<std::size_t>(i)];
       start = Clock::now();
       LH_TRY(engine_.Decode(std::span(&self, 1), std::span(&next, 1), hidden));
       next = ArgMax(engine_.Logits(hidden));
       decode_.push_back(Since(start));
     }
+    row.decode_traffic += engine_.kv_traffic() - prefilled;
     return {};
   }
 
   Engine& engine_;
   const SweepOptions& options_;
   const SweepHooks& hooks_;
+  std::vector<TokenId> text_;
   std::vector<double> prefill_, decode_;
 };
 

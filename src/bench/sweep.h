@@ -20,6 +20,8 @@ struct SweepOptions {
   int64_t n_decode = 32;               // tokens generated after each prompt
   int repeats = 3;
   uint64_t seed = 1;  // of the prompts' tokens, which are drawn anew for each repeat
+  // In their place: prompts are pieces of it, and what is generated after them is the text's own next tokens.
+  std::string text = {};
 };
 
 struct SweepRow {
@@ -32,7 +34,10 @@ struct SweepRow {
   Measured decode = {};  // seconds of one token with vocabulary and choice: of every token of every repeat
   ComputeCost prefill_cost = {};  // operations of the prompt
   double decode_bytes = 0;        // that a token must read
-  uint64_t peak_memory = 0;       // bytes of this process while it ran, weights included
+  // Of all repeats together; nothing where keys and values stay in memory.
+  KvTraffic prefill_traffic = {};
+  KvTraffic decode_traffic = {};
+  uint64_t peak_memory = 0;  // bytes of this process while it ran, weights included
 };
 
 struct SweepHooks {
@@ -52,7 +57,7 @@ Status RunSweep(SweepOptions options, const SweepHooks& hooks, std::vector<Sweep
 
 // The share of the time that the machine, at its limits, would have needed: products with weights at the rate
 // of the compute type, attention at that of float32, in which it computes; for decode the bytes that must be
-// read.
+// read from memory, or those that came from disk, whichever takes longer.
 double PrefillShare(const SweepRow& row, const MachineLimits& limits);
 double DecodeShare(const SweepRow& row, const MachineLimits& limits);
 
@@ -62,6 +67,7 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
 struct SweepSetup {
   std::string model;
   std::string rope = {};
+  std::string text = {};  // the file's name; empty: random tokens
   int64_t n_decode = 0;
   uint64_t seed = 0;
 };

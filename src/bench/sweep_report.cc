@@ -15,6 +15,19 @@ namespace {
 Measured PrefillSpeed(const SweepRow& row) { return PerSecond(static_cast<double>(row.length), row.prefill); }
 Measured DecodeSpeed(const SweepRow& row) { return PerSecond(1, row.decode); }
 
+bool OnDisk(const SweepRow& row) { return row.prefill_traffic.hits + row.prefill_traffic.misses > 0; }
+
+double Share(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+// Of readings of a page: those that found it in memory.
+double HitRate(const KvTraffic& traffic) { return Share(traffic.hits, traffic.hits + traffic.misses); }
+
+// That came from disk for one token.
+double DiskBytes(const SweepRow& row) {
+  return Share(row.decode_traffic.bytes_read, static_cast<uint64_t>(row.decode.n));
+}
+
 }  // namespace
 
 double PrefillShare(const SweepRow& row, const MachineLimits& limits) {
@@ -25,7 +38,10 @@ double PrefillShare(const SweepRow& row, const MachineLimits& limits) {
 }
 
 double DecodeShare(const SweepRow& row, const MachineLimits& limits) {
-  return row.decode.n == 0 ? 0 : row.decode_bytes / limits.read.median / row.decode.median;
+  if (row.decode.n == 0) return 0;
+  const double from_memory = row.decode_bytes / limits.read.median;
+  const double from_disk = limits.disk.n == 0 ? 0 : DiskBytes(row) / limits.disk.median;
+  return std::max(from_memory, from_disk) / row.decode.median;
 }
 
 std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& limits) {
@@ -40,6 +56,18 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
                     row.length, Format(PrefillSpeed(row)), 100 * PrefillShare(row, limits),
                     Format(DecodeSpeed(row)), 100 * DecodeShare(row, limits), FormatBytes(row.peak_memory));
   }
+  for (const SweepRow& row : rows) {
+    if (!OnDisk(row)) continue;
+    const KvTraffic& t = row.decode_traffic;
+    table += fmt::format(
+        "{}, {} tokens: {:.1f}% of readings of a page found it in memory, {} a token came from disk, {:.0f}% "
+        "of "
+        "{} pages read ahead were used; the prompt read {} and wrote {}\n",
+        row.attention, row.length, 100 * HitRate(t), FormatBytes(static_cast<uint64_t>(DiskBytes(row))),
+        100 * Share(t.read_ahead_used, t.read_ahead), t.read_ahead,
+        FormatBytes(row.prefill_traffic.bytes_read / static_cast<uint64_t>(row.prefill.n)),
+        FormatBytes(row.prefill_traffic.bytes_written / static_cast<uint64_t>(row.prefill.n)));
+  }
   return table;
 }
 
@@ -48,7 +76,8 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
   std::string csv =
       "attn,length,compute,kv,repeats,prefill,prefill_low,prefill_high,prefill_share,decoded,decode,decode_"
       "low,"
-      "decode_high,decode_share,peak_memory,model,rope,seed,kernels,processor,threads,read,products\n";
+      "decode_high,decode_share,peak_memory,model,rope,text,seed,kernels,processor,threads,read,products,"
+      "disk,hit_rate,disk_bytes,read_ahead,read_ahead_used\n";
   for (const SweepRow& row : rows) {
     const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
     csv += fmt::format("{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},", CsvField(row.attention), row.length,
@@ -56,20 +85,25 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
                        prefill.high, PrefillShare(row, limits));
     csv += fmt::format("{},{:.2f},{:.2f},{:.2f},{:.4f},{},", setup.n_decode, decode.median, decode.low,
                        decode.high, DecodeShare(row, limits), row.peak_memory);
-    csv += fmt::format("{},{},{},{},{},{},{:.4g},{:.4g}\n", CsvField(setup.model), CsvField(setup.rope),
-                       setup.seed, CsvField(row.kernels), CsvField(ProcessorName()), limits.threads,
-                       limits.read.median, limits.products(row.compute).median);
+    csv += fmt::format("{},{},{},{},{},{},{},{:.4g},{:.4g},", CsvField(setup.model), CsvField(setup.rope),
+                       CsvField(setup.text), setup.seed, CsvField(row.kernels), CsvField(ProcessorName()),
+                       limits.threads, limits.read.median, limits.products(row.compute).median);
+    if (OnDisk(row)) {
+      csv += fmt::format("{:.4g},{:.4f},{:.0f},{},{}\n", limits.disk.median, HitRate(row.decode_traffic),
+                         DiskBytes(row), row.decode_traffic.read_ahead, row.decode_traffic.read_ahead_used);
+    } else {
+      csv += ",,,,\n";
+    }
   }
   return csv;
 }
 
 std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& limits,
                       const SweepSetup& setup) {
-  nlohmann::ordered_json all = {{"model", setup.model},
-                                {"rope", setup.rope},
-                                {"decoded", setup.n_decode},
-                                {"seed", setup.seed},
-                                {"limits", nlohmann::json::parse(LimitsJson(limits))}};
+  nlohmann::ordered_json all = {
+      {"model", setup.model}, {"rope", setup.rope},
+      {"text", setup.text},   {"decoded", setup.n_decode},
+      {"seed", setup.seed},   {"limits", nlohmann::json::parse(LimitsJson(limits))}};
   const auto speed = [](const Measured& m) -> nlohmann::ordered_json {
     return {{"median", m.median}, {"low", m.low}, {"high", m.high}, {"n", m.n}};
   };
@@ -85,6 +119,12 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
                            {"decode", speed(DecodeSpeed(row))},
                            {"decode_share", DecodeShare(row, limits)},
                            {"peak_memory", row.peak_memory}});
+    if (OnDisk(row)) {
+      all["rows"].back()["decode_traffic"] = {{"hit_rate", HitRate(row.decode_traffic)},
+                                              {"disk_bytes_a_token", DiskBytes(row)},
+                                              {"read_ahead", row.decode_traffic.read_ahead},
+                                              {"read_ahead_used", row.decode_traffic.read_ahead_used}};
+    }
   }
   return all.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -49,6 +49,42 @@ TEST_F(SweepTest, MeasuresEveryMethodAtEveryLength) {
   EXPECT_EQ(rows[0].decode_bytes, 4 * (layers + vocabulary) + 2 * 22 * 2 * (2 * 16 * 4));
 }
 
+TEST_F(SweepTest, SaysWhatCameFromDisk) {
+  SweepHooks hooks = Hooks();
+  hooks.load = [this](const std::string& attention) {
+    return Engine::Load(
+        {.model_path = file_.path(),
+         .attention = attention,
+         .compute = "f32",
+         .kv_ram = 64 * 32768,  // the least: a page has 256 tokens of keys and values of 16 floats
+         .kv_disk = testing::TempDir(),
+         .threads = 1});
+  };
+  std::vector<SweepRow> rows;
+  ASSERT_TRUE(RunSweep({.attention = {"full"}, .lengths = {6000}, .n_decode = 4, .repeats = 1}, hooks, rows));
+  const SweepRow& row = rows[0];
+  // A token reads each of the text's pages once: 24 of 2 layers' 2 heads, and 4 at a time fit once more.
+  EXPECT_GT(row.prefill_traffic.bytes_written, 0u);
+  EXPECT_GE(row.decode_traffic.hits + row.decode_traffic.misses, 4u * 4 * 24);
+  EXPECT_GT(row.decode_traffic.bytes_read, 0u);
+  const MachineLimits limits = {.read = {.median = 1e9, .n = 1}, .f32 = {.median = 1e9, .n = 1}};
+  EXPECT_NE(SweepTable(rows, limits).find("came from disk"), std::string::npos);
+  const nlohmann::json json = nlohmann::json::parse(SweepJson(rows, limits, {}));
+  EXPECT_LT(json["rows"][0]["decode_traffic"]["hit_rate"], 1);
+}
+
+TEST_F(SweepTest, ReadsPiecesOfAText) {
+  std::vector<SweepRow> rows;
+  SweepOptions options = {
+      .attention = {"full"}, .lengths = {20}, .n_decode = 4, .repeats = 2, .text = "to be"};
+  const Status status = RunSweep(options, Hooks(), rows);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("--text"), std::string::npos);
+  for (int i = 0; i < 6; ++i) options.text += " or not " + options.text;
+  ASSERT_TRUE(RunSweep(options, Hooks(), rows));
+  EXPECT_EQ(rows[0].decode.n, 8);
+}
+
 TEST_F(SweepTest, DoesWithoutGenerating) {
   std::vector<SweepRow> rows;
   ASSERT_TRUE(RunSweep({.attention = {"full"}, .lengths = {20}, .n_decode = 0, .repeats = 1}, Hooks(), rows));

@@ -12,6 +12,7 @@
 #include "bench/sweep.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/text_input.h"
 #include "formats/output_file.h"
 #include "program/eval_options.h"
 
@@ -28,20 +29,25 @@ void AddRepeats(CLI::App& app, int& repeats) {
       ->group(kGroup);
 }
 
-Result<MachineLimits> Limits(int threads, int repeats) {
-  Note("measuring this machine's limits\n");
-  ThreadPool pool(threads > 0 ? threads : PhysicalCores());
-  return MeasureLimits(pool, repeats, &InterruptToken());
-}
-
 struct LimitsOptions {
   int threads = 0;
   int repeats = 5;
+  std::string disk = {};  // a folder
   bool json = false;
 };
 
+Result<MachineLimits> Limits(const LimitsOptions& options) {
+  Note("measuring this machine's limits\n");
+  ThreadPool pool(options.threads > 0 ? options.threads : PhysicalCores());
+  LH_ASSIGN(MachineLimits limits, MeasureLimits(pool, options.repeats, &InterruptToken()));
+  if (!options.disk.empty()) {
+    LH_ASSIGN(limits.disk, MeasureDisk(options.disk, options.repeats, &InterruptToken()));
+  }
+  return limits;
+}
+
 Result<int> RunLimits(const LimitsOptions& options) {
-  LH_ASSIGN(const MachineLimits limits, Limits(options.threads, options.repeats));
+  LH_ASSIGN(const MachineLimits limits, Limits(options));
   WriteOutput(options.json ? LimitsJson(limits) + "\n" : LimitsTable(limits));
   return 0;
 }
@@ -55,6 +61,9 @@ void AddLimits(CLI::App& bench, Command& command) {
       ->capture_default_str()
       ->group(kGroup);
   AddRepeats(*app, options->repeats);
+  app->add_option("--disk", options->disk, "also how fast pages of 64 KiB come from the disk of this folder")
+      ->type_name("DIR")
+      ->group(kGroup);
   app->add_flag("--json", options->json, "as JSON")->group("Output");
   app->footer(
       "Reading is a sum over 256 MiB; products are oneDNN's of square matrices, one for each thread. Other "
@@ -67,6 +76,7 @@ void AddLimits(CLI::App& bench, Command& command) {
 struct SweepCommandOptions {
   EvalOptions eval;
   SweepOptions sweep;
+  std::string text_file;
   std::string out_dir;
 };
 
@@ -93,9 +103,15 @@ Status WriteResults(const std::string& dir, const std::vector<SweepRow>& rows, c
 Result<int> RunSweepCommand(SweepCommandOptions options) {
   options.sweep.attention = ListSpecs(options.eval);
   LH_ASSIGN(options.sweep.lengths, ListLengths(options.eval));
+  if (!options.text_file.empty()) {
+    TextInput input;
+    input.file = options.text_file;
+    LH_ASSIGN(options.sweep.text, ReadText(input));
+  }
   LH_ASSIGN(const std::string path, FindModel(options.eval.model.model));
   const SweepSetup setup = {.model = std::filesystem::path(path).filename().string(),
                             .rope = options.eval.model.rope.Text(),
+                            .text = std::filesystem::path(options.text_file).filename().string(),
                             .n_decode = options.sweep.n_decode,
                             .seed = options.sweep.seed};
   CaseProgress progress;
@@ -121,7 +137,9 @@ Result<int> RunSweepCommand(SweepCommandOptions options) {
       .cancel = &InterruptToken()};
   LH_TRY(CheckSweep(options.sweep, hooks));
   LH_TRY(CheckFolder(options.out_dir));
-  LH_ASSIGN(limits, Limits(options.eval.model.threads, /*repeats=*/5));
+  const ModelOptions& model = options.eval.model;
+  LH_ASSIGN(const EngineOptions load, EngineOptionsOf(model));
+  LH_ASSIGN(limits, Limits({.threads = model.threads, .disk = load.kv_ram > 0 ? load.kv_disk : ""}));
   WriteOutput(LimitsTable(limits));
 
   const Status status = RunSweep(options.sweep, hooks, rows);
@@ -149,16 +167,21 @@ void AddSweep(CLI::App& bench, Command& command) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(kGroup);
+  app->add_option("--text", options->text_file,
+                  "prompts are pieces of this text, and the tokens generated are replaced by the text's own")
+      ->type_name("FILE")
+      ->group(kGroup);
   app->add_option("--out", options->out_dir, "write DIR/sweep.csv and DIR/sweep.json, anew after each row")
       ->type_name("DIR")
       ->group("Output");
   app->footer(
-      R"(Prompts are random tokens, others for each repeat. A prompt's time goes to its first token, the time of a
+      R"(Prompts are random tokens (or pieces of --text), others for each repeat. A prompt's time goes to its first token, the time of a
 generated token includes the vocabulary. 'of limit' is the time that this machine needs at the limits measured
 just before, as a share of the time taken: for a prompt all operations, those with weights at the rate of the
 compute type and attention at that of float32; for a token the bytes it must read: weights as in the file, the
 keys and values that are attended to (those that heads share once), and what the method chooses by. 'memory'
-is the most the process had.
+is the most the process had. With --kv-ram a line below says what came from disk; the limit is then the slower
+of the two, memory and disk.
 
 Example:
   longheads bench sweep --attn 'full;longheads' --lengths 512,4k,16k --compute int8 --out results)");
