@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <utility>
@@ -57,25 +58,55 @@ Result<RawFile> LockOldTarget(const std::string& target) {
       fmt::format("{} exists and is not a context file; it is not replaced: name another file", target));
 }
 
-// Whether an earlier writer left something in this partial that could be gone on with.
-Result<bool> HoldsCommits(const RawFile& partial) {
+bool AllZero(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+// A header is on disk before the first commit, which goes to the second superblock: where that was never
+// written, nothing was committed, whatever a loss of power has left of the rest.
+Result<bool> WasCommittedTo(const RawFile& partial, uint64_t header_bytes, uint64_t size) {
+  const uint64_t offset = SuperblockOffset(header_bytes, 1);
+  if (offset + kContextBlock > size) return true;  // cut off: nobody knows
+  std::vector<std::byte> block(kContextBlock);
+  LH_TRY(partial.PRead(offset, block));
+  return !AllZero(block);
+}
+
+// Whether a new writer may begin in the place of this partial, which nobody else writes.
+Status MayReplace(const RawFile& partial, ContextWriter::CreateOptions::Unfinished unfinished) {
+  using Unfinished = ContextWriter::CreateOptions::Unfinished;
+  LH_ASSIGN(const uint64_t size, partial.Size());
+  std::vector<std::byte> first(kContextBlock);
+  LH_TRY(partial.PRead(0, std::span(first).first(std::min(size, kContextBlock))));
+  // Killed before its header, or the first sector of that, was on disk.
+  if (AllZero(std::span(first).first(8))) return {};
+  if (!BeginsLikeContextFile(first)) {
+    return InvalidInput(
+        fmt::format("{} exists and is no unfinished context file; it is not replaced: name another file",
+                    partial.path()));
+  }
+  if (unfinished == Unfinished::kDiscard) return {};
   const auto frame = ReadContextFrame(partial);
-  if (frame) return frame->superblock.newest.exists();
+  if (frame) {
+    if (!frame->superblock.newest.exists()) return {};
+    return InvalidInput(fmt::format(
+        "{} holds a text that was not read to its end; go on with it, or delete it", partial.path()));
+  }
   if (frame.error().kind == ErrorKind::kIo) return tl::unexpected<Error>(frame.error());
-  // The header is on disk before anything is committed: what has none, or is of another version, is no loss
-  // that could be prevented.
-  return false;
+  if (const auto header_bytes = DecodeHeaderBytes(first, partial.path())) {
+    LH_ASSIGN(const bool committed, WasCommittedTo(partial, *header_bytes, size));
+    if (!committed) return {};
+  }
+  return InvalidInput(
+      fmt::format("{}; what was read into it may be worth keeping: delete it, or begin anew with --restart",
+                  frame.error().message));
 }
 
 Status RemoveOldPartial(const std::string& target, const std::string& partial,
                         ContextWriter::CreateOptions::Unfinished unfinished) {
   if (!Exists(partial)) return {};
   LH_ASSIGN(const RawFile old, OpenLocked(partial, {.mode = RawFile::Mode::kWrite}, target));
-  LH_ASSIGN(const bool holds_commits, HoldsCommits(old));
-  if (holds_commits && unfinished == ContextWriter::CreateOptions::Unfinished::kRefuse) {
-    return InvalidInput(
-        fmt::format("{} holds a text that was not read to its end; go on with it, or delete it", partial));
-  }
+  LH_TRY(MayReplace(old, unfinished));
   return RemoveFile(partial);
 }
 
@@ -319,7 +350,8 @@ Status ContextWriter::Finish() {
   LH_CHECK(newest.exists());
   state_ = State::kBroken;              // unless all goes well
   LH_TRY(file_.Truncate(newest_end_));  // what was allotted and not used
-  // Twice, so that one of the two may be damaged without loss. An earlier writer may have been interrupted here.
+  // Twice, so that one of the two may be damaged without loss. An earlier writer may have been interrupted
+  // here.
   if (frame_.superblock.finished != newest) LH_TRY(WriteSuperblock(newest, newest));
   LH_TRY(file_.Sync());
   const auto& other = frame_.superblocks[(frame_.superblock.sequence + 1) % 2];

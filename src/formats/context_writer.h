@@ -60,7 +60,8 @@ class ContextWriter {
   struct CreateOptions {
     bool direct = false;  // file() goes past the system's cache where the file system takes it
     // What to do where an earlier writer left PATH.partial with something committed in it: kInvalidInput, or
-    // begin anew. (One with nothing in it is always replaced.)
+    // begin anew. One with nothing in it is always replaced; one that cannot be read is kept as one with
+    // something; what is no context file is never replaced.
     enum class Unfinished { kRefuse, kDiscard } unfinished = Unfinished::kRefuse;
   };
   // kInvalidInput where another process is writing PATH, where PATH is something else than a context file (it

@@ -16,6 +16,7 @@
 
 #include "base/checksum.h"
 #include "formats/context_reader.h"
+#include "formats/input_file.h"
 #include "tests/support/sample_context.h"
 #include "tests/support/written_files.h"
 
@@ -158,10 +159,52 @@ TEST_F(ContextWriterTest, APartialWithoutACommitIsNoObstacle) {
   ExpectRefusal(ContextWriter::Resume(path_, false), "no unfinished text");
   Create();
   ExpectRefusal(ContextWriter::Resume(path_, false), "nothing was committed");
-  for (const std::string text : {"", "LHCTX", "something else"}) {
-    std::ofstream(partial) << text;
+  for (const std::size_t zeros : {0, 7, 20000}) {  // killed before anything was written
+    std::ofstream(partial) << std::string(zeros, '\0');
     EXPECT_FALSE(ContextWriter::Resume(path_, false));
     ASSERT_NE(Create(), nullptr);
+  }
+  std::string written;
+  {
+    const auto writer = Create();
+    written = *ReadFile(partial);
+  }
+  // The disk has the header, and no superblock yet.
+  std::fill(written.end() - 2 * kContextBlock, written.end(), '\0');
+  std::ofstream(partial) << written;
+  EXPECT_FALSE(ContextWriter::Resume(path_, false));
+  ASSERT_NE(Create(), nullptr);
+}
+
+TEST_F(ContextWriterTest, APartialThatCannotBeReadIsKeptUnlessItIsToBeDiscarded) {
+  const std::string partial = ContextWriter::PartialPath(path_);
+  const auto create = [&](bool discard) {
+    using Unfinished = ContextWriter::CreateOptions::Unfinished;
+    return ContextWriter::Create(path_, SampleContext::Header(),
+                                 {.unfinished = discard ? Unfinished::kDiscard : Unfinished::kRefuse});
+  };
+  const auto write = [&](const std::string& bytes) { std::ofstream(partial, std::ios::binary) << bytes; };
+  {
+    const auto writer = create(true);
+    ASSERT_TRUE(writer && sample_.CommitAll(**writer, {3, 6}));
+  }
+  const std::string whole = *ReadFile(partial);
+  std::string damaged_header = whole, newer = whole, no_superblocks = whole;
+  damaged_header[100] ^= 1;
+  newer[12] = 2;
+  const uint64_t header_bytes = EncodeHeader(SampleContext::Header()).size();
+  for (uint64_t slot = 0; slot < 2; ++slot) no_superblocks[SuperblockOffset(header_bytes, slot) + 20] ^= 1;
+  for (const std::string& bytes :
+       {damaged_header, newer, no_superblocks, whole.substr(0, header_bytes + 100)}) {
+    write(bytes);
+    ExpectRefusal(create(false), "--restart");
+    EXPECT_EQ(*ReadFile(partial), bytes);
+    EXPECT_TRUE(create(true));
+  }
+  for (const std::string foreign : {"LHCTX", "something else"}) {
+    write(foreign);
+    for (const bool discard : {false, true}) ExpectRefusal(create(discard), "no unfinished context file");
+    EXPECT_EQ(*ReadFile(partial), foreign);
   }
 }
 

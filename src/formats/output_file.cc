@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/raw_file.h"
 
 namespace longheads {
 namespace {
@@ -90,7 +91,9 @@ Status OutputFile::Commit() {
       std::fflush(file_.get()) == 0 && (temporary.empty() || fsync(fileno(file_.get())) == 0);
   if (!written) return tl::unexpected<Error>(CannotWrite(path_, errno));
   const int closed = std::fclose(file_.release());
-  if (closed == 0 && (temporary.empty() || std::rename(temporary.c_str(), target_.c_str()) == 0)) return {};
+  if (closed == 0 && (temporary.empty() || std::rename(temporary.c_str(), target_.c_str()) == 0)) {
+    return temporary.empty() ? Status() : SyncFolderOf(target_);  // the name lasts too
+  }
   const Error error = CannotWrite(path_, errno);
   if (!temporary.empty()) unlink(temporary.c_str());
   return tl::unexpected<Error>(error);
