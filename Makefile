@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup model build demo test fuzz bench oracle clean
+.PHONY: help setup model build demo test tsan fuzz bench oracle clean
 .DEFAULT_GOAL := help
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo 'make test    run every test, also under the address and undefined-behaviour sanitizers'
 	@echo 'make build   leave the program at build/longheads'
 	@echo 'make model   fetch the default model into the cache folder'
+	@echo 'make tsan    look for data races: the tests that work on several threads, under the thread sanitizer'
 	@echo 'make fuzz    fuzz the parsers, FUZZ_SECONDS (60) each, and say what their seeds cover'
 	@echo 'make bench   time the quantised kernels against the bandwidth of the memory'
 	@echo 'make oracle  make the goldens of the tests again from their references (several GB of Python packages)'
@@ -39,6 +40,11 @@ test: setup model
 	@echo 'subdirs("$(CURDIR)/build" "$(CURDIR)/build-asan")' > build-test/CTestTestfile.cmake
 	@ctest --test-dir build-test --parallel $(JOBS) --output-on-failure --no-tests=error --no-label-summary
 
+tsan: setup
+	@cmake --preset tsan
+	@cmake --build --preset tsan --parallel $(JOBS)
+	@ctest --preset tsan --parallel $(JOBS)
+
 bench: setup
 	@sh tools/setup/install.sh bench-packages.txt
 	@cmake --preset release -DLONGHEADS_BENCH=ON
@@ -53,4 +59,4 @@ oracle: setup model
 	@bash tools/oracle/run.sh
 
 clean:
-	rm -rf build build-asan build-fuzz build-test
+	rm -rf build build-asan build-fuzz build-test build-tsan

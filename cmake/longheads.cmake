@@ -43,25 +43,44 @@ longheads_optimise_little(longheads_test_headers)
 target_precompile_headers(longheads_test_headers PRIVATE <gtest/gtest.h> <nlohmann/json.hpp> <fmt/format.h>
                           <algorithm> <functional> <map> <memory> <random> <span> <string> <vector>)
 
-# longheads_test(base SOURCES a_test.cc DEPENDS longheads_base): tests named <folder>.<suite>.<case>. LABELS
-# default-model is for tests that run the default model; under sanitizers they would take many minutes and reach no
-# code that the tiny models do not, so they are left out.
+# What is built and run under the thread sanitizer.
+if(LONGHEADS_SANITIZE STREQUAL thread)
+  add_custom_target(threaded_tests)
+endif()
+
+# longheads_test(base SOURCES a_test.cc THREADED b_test.cc DEPENDS longheads_base): tests named <folder>.<suite>.<case>.
+# THREADED are the sources whose tests work on several threads: a build under the thread sanitizer has these alone (of
+# their tests what passes THREADED_FILTER, gtest's) and labels them threads. LABELS default-model is for tests that run
+# the default model; under sanitizers they would take many minutes and reach no code that the tiny models do not, so
+# they are left out.
 function(longheads_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;LABELS" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;LABELS;THREADED_FILTER" "SOURCES;THREADED;DEPENDS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
   if(LONGHEADS_SANITIZE AND ARG_LABELS STREQUAL default-model)
     return()
   endif()
-  add_executable(${name}_test ${ARG_SOURCES})
+  set(filter "*")
+  if(LONGHEADS_SANITIZE STREQUAL thread)
+    if(NOT ARG_THREADED)
+      return()
+    endif()
+    set(ARG_SOURCES "")
+    set(ARG_LABELS threads)
+    if(ARG_THREADED_FILTER)
+      set(filter ${ARG_THREADED_FILTER})
+    endif()
+    add_dependencies(threaded_tests ${name}_test)
+  endif()
+  add_executable(${name}_test ${ARG_SOURCES} ${ARG_THREADED})
   target_link_libraries(${name}_test PRIVATE longheads_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE LONGHEADS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   longheads_optimise_little(${name}_test)
   target_precompile_headers(${name}_test REUSE_FROM longheads_test_headers)
   # Parameters without their values, which gtest prints as bytes: names are the same in every build.
   gtest_discover_tests(${name}_test TEST_PREFIX ${longheads_test_prefix}${name}. NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    TEST_FILTER ${filter} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
 # longheads_fuzzer(gguf SOURCES gguf_fuzzer.cc DEPENDS longheads_formats): only with LONGHEADS_FUZZ and clang
