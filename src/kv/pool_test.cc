@@ -324,6 +324,33 @@ TEST_P(KvPoolIoTest, ThreadsReadWriteAndReadAheadTogether) {
   EXPECT_LE(store.pool->n_near(), kLeast + 4);
 }
 
+TEST_P(KvPoolIoTest, ThreadsMakeFlushAndDropPagesTogether) {
+  const Store store(kLeast, 0, GetParam());
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));
+      std::vector<std::pair<std::shared_ptr<KvPage>, int>> own;  // with what they hold
+      for (int i = 0; i < 300; ++i) {
+        own.emplace_back(store.pool->Acquire(), (t * 61 + i) % 251 + 1);
+        store.Fill(*own.back().first, own.back().second);
+        const auto& [page, value] = own[random() % own.size()];
+        if (!store.Holds(*page, value)) ++wrong;
+        if (own.size() > 40) own.erase(own.begin() + static_cast<std::ptrdiff_t>(random() % own.size()));
+        if (i % 16 != 0) continue;
+        std::vector<KvPage*> flushed;
+        for (const auto& entry : own) flushed.push_back(entry.first.get());
+        if (!store.pool->Flush(flushed)) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(store.pool->n_pages(), 0);
+  EXPECT_LE(store.pool->n_near(), kLeast);
+}
+
 // What sequences do does not depend on where pages are.
 TEST(KvPool, SequencesForkAndTruncateWithPagesElsewhere) {
   const Store store;
