@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "attention/esa.h"
 #include "attention/frequency_registry.h"
 #include "attention/full.h"
@@ -39,7 +41,28 @@ const std::vector<Method>& All() {
   return methods;
 }
 
+std::string WithEveryOption(const std::string& name, const MethodInfo* info,
+                            const std::vector<SpecOption>& given, char separator) {
+  std::string text = name;
+  if (info == nullptr) return text;  // frequencies "none"
+  for (const OptionInfo& option : info->options) {
+    const auto named = std::find_if(given.begin(), given.end(),
+                                    [&option](const SpecOption& o) { return o.name == option.name; });
+    text += fmt::format("{}{}={}", separator, option.name,
+                        named == given.end() ? option.default_value : named->value);
+  }
+  return text;
+}
+
 }  // namespace
+
+Result<std::string> FullSpec(std::string_view text) {
+  LH_ASSIGN(const AttentionSpec spec, ParseSpec(text));
+  return fmt::format(
+      "{}+{}",
+      WithEveryOption(spec.frequencies, FindFrequencyMethod(spec.frequencies), spec.frequency_options, ':'),
+      WithEveryOption(spec.policy, FindMethod(spec.policy), spec.policy_options, ','));
+}
 
 std::vector<std::string> PolicyNames() {
   std::vector<std::string> names;

@@ -25,6 +25,11 @@ std::vector<std::string> FrequencyNames();
 const MethodInfo* FindMethod(std::string_view name);
 const std::vector<MethodInfo>& Methods();
 
+// The spec with every option of its method and frequencies, those that it does not name by their defaults as
+// the documentation has them: what a later program must agree with to mean the same. Refuses what ParseSpec
+// refuses.
+Result<std::string> FullSpec(std::string_view spec);
+
 // The attention of every layer under a spec ("auto", "longheads,chunk=128"). Refuses what cannot apply to the
 // model, before any work: the message says which option and what it may be.
 Result<std::vector<LayerAttention>> MakeAttention(std::string_view spec, const AttentionModel& model);

@@ -185,6 +185,23 @@ TEST(MakeAttention, FrequenciesExtendTheWindowOfThePolicy) {
   }
 }
 
+TEST(FullSpec, NamesEveryOptionOfTheMethodAndOfItsFrequencies) {
+  for (const MethodInfo& method : Methods()) {
+    const Result<std::string> full = FullSpec(method.name);
+    ASSERT_TRUE(full) << full.error().message;
+    EXPECT_EQ(full->find("none+" + method.name), 0u) << *full;
+    for (const OptionInfo& option : method.options) {
+      EXPECT_NE(full->find("," + option.name + "=" + option.default_value), std::string::npos) << *full;
+    }
+  }
+  const Result<std::string> given = FullSpec("yarn:factor=4+longheads,chunk=64");
+  ASSERT_TRUE(given);
+  EXPECT_EQ(given->find("yarn:factor=4"), 0u) << *given;
+  EXPECT_NE(given->find(",chunk=64,"), std::string::npos) << *given;
+  EXPECT_NE(given->find(",window="), std::string::npos) << *given;
+  EXPECT_FALSE(FullSpec("nothing"));
+}
+
 TEST(Methods, AreFoundByNameAndExplained) {
   for (const std::string& name : PolicyNames()) {
     const MethodInfo* const method = FindMethod(name);

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "cli/answer_options.h"
 #include "cli/command.h"
+#include "cli/context_reading.h"
 #include "cli/interrupt.h"
 #include "cli/kv_traffic.h"
 #include "cli/model_options.h"
@@ -61,6 +62,7 @@ class Asking {
       if (options_.thread) thread_ = std::move(session);
     };
     LH_ASSIGN(std::vector<TokenId> tokens, Encode(engine_, question, chat_, after_answer));
+    LH_TRY(SayWhatIsLeftOut(engine_, question, options_.quiet));
     // What ended the last answer was not read yet.
     tokens.insert(tokens.begin(), unread_.begin(), unread_.end());
     const auto start = std::chrono::steady_clock::now();

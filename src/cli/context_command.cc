@@ -30,6 +30,7 @@ struct ContextOptions {
   bool json = false;
   bool quiet = false;
   bool replace_invalid = false;
+  bool restart = false;
 };
 
 Result<int> Info(const ContextOptions& options) {
@@ -38,6 +39,12 @@ Result<int> Info(const ContextOptions& options) {
   LH_ASSIGN(const ContextSetup setup, ParseContextSetup(options.path, reader.header().metadata));
   const ContextContents& contents = reader.contents();
   const ContextGeometry& geometry = reader.header().geometry;
+  std::size_t n_tokens = contents.tokens.size();
+  if (reader.has_unfinished()) {  // those that `ask` sees: none where the first reading is not finished
+    const auto finished = ContextReader::Open(options.path, {});
+    n_tokens = finished ? finished->contents().tokens.size() : 0;
+  }
+  const std::size_t n_unfinished = contents.tokens.size() - n_tokens;
   uint64_t state_bytes = 0;
   for (const auto& parts : contents.states) {
     for (const ContextStatePart& part : parts) state_bytes += part.bytes;
@@ -46,7 +53,8 @@ Result<int> Info(const ContextOptions& options) {
   LH_ASSIGN(const uint64_t file_bytes, reader.file().Size());
   if (options.json) {
     nlohmann::ordered_json json = nlohmann::ordered_json::parse(reader.header().metadata);
-    json["tokens"] = contents.tokens.size();
+    json["tokens"] = n_tokens;
+    json["unfinished_tokens"] = n_unfinished;
     json["model_tokens"] = contents.model_tokens;
     json["checkpoints"] = reader.n_checkpoints();
     json["file_bytes"] = file_bytes;
@@ -59,9 +67,8 @@ Result<int> Info(const ContextOptions& options) {
   const auto line = [](std::string_view name, const std::string& value) {
     Print("{:<12} {}\n", name, value);
   };
-  line("text",
-       fmt::format("{} tokens{}{}", contents.tokens.size(), setup.source.empty() ? "" : " of " + setup.source,
-                   setup.chat ? ", in a user's message" : ""));
+  line("text", fmt::format("{} tokens{}{}", n_tokens, setup.source.empty() ? "" : " of " + setup.source,
+                           setup.chat ? ", in a user's message" : ""));
   line("model", fmt::format("{} (fingerprint {:016x})", setup.model, setup.model_fingerprint));
   line("attention", setup.attention + (setup.rope.Text().empty() ? "" : "; " + setup.rope.Text()));
   line("types", fmt::format("compute {}, keys and values {}", setup.compute, setup.kv_type));
@@ -70,7 +77,9 @@ Result<int> Info(const ContextOptions& options) {
   line("size", fmt::format("{}: pages {}, method's state {}, in {} checkpoints", FormatBytes(file_bytes),
                            FormatBytes(page_bytes), FormatBytes(state_bytes), reader.n_checkpoints()));
   line("written by", setup.program);
-  if (reader.has_unfinished()) line("unfinished", "its writer was interrupted: the same command goes on");
+  if (reader.has_unfinished())
+    line("unfinished",
+         fmt::format("{} tokens more: their writer was interrupted; the same command goes on", n_unfinished));
   return 0;
 }
 
@@ -106,7 +115,9 @@ Result<int> Append(const ContextOptions& options) {
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
   LH_ASSIGN(const std::vector<TokenId> tokens,
             engine->tokenizer().Encode(text, {.goes_on = true, .cancel = &InterruptToken()}));
-  LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, ContextIngest::Append(*engine, options.path));
+  LH_TRY(SayWhatIsLeftOut(*engine, text, options.quiet));
+  LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest,
+            ContextIngest::Append(*engine, options.path, options.restart));
   // Nobody else finishes anything now.
   LH_ASSIGN(const ContextReader before, ContextReader::Open(options.path, {}));
   const auto n_before = static_cast<int64_t>(before.contents().tokens.size());
@@ -114,9 +125,10 @@ Result<int> Append(const ContextOptions& options) {
   const std::span<const TokenId> added =
       std::span(ingest->session().tokens()).subspan(static_cast<std::size_t>(n_before));
   if (added.size() > tokens.size() || !std::equal(added.begin(), added.end(), tokens.begin())) {
-    return InvalidInput(
-        fmt::format("another text was being added to {} when its writer was interrupted: add that one first",
-                    options.path));
+    return InvalidInput(fmt::format(
+        "another text was being added to {} when its writer was interrupted: add that one first, or "
+        "drop it with --restart",
+        options.path));
   }
   if (!options.quiet) AnnounceReading(*engine, n_before + static_cast<int64_t>(tokens.size()));
   LH_TRY(ReadInto(*ingest, std::span(tokens).subspan(added.size()), options.quiet));
@@ -169,6 +181,8 @@ void AddContextCommand(CLI::App& program, Command& command) {
       ->type_name("TEXT")
       ->group("Text");
   append->add_flag("--replace-invalid", options->replace_invalid, "read U+FFFD where the text is not UTF-8")
+      ->group("Text");
+  append->add_flag("--restart", options->restart, "without what an interrupted append had added")
       ->group("Text");
   AddModelOptions(*append, options->model, /*with_attention=*/false);
   append->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");

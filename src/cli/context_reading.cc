@@ -8,6 +8,13 @@
 
 namespace longheads {
 
+Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet) {
+  if (quiet) return {};
+  LH_ASSIGN(const std::size_t n, engine.tokenizer().BytesWithoutToken(text, &InterruptToken()));
+  if (n > 0) Note("note: {} bytes of the text have no token in this vocabulary and are left out\n", n);
+  return {};
+}
+
 void AnnounceReading(const Engine& engine, int64_t n_tokens) {
   Note("{}: {} tokens, {} threads, {}\n", engine.file().name(), n_tokens, engine.threads(),
        engine.DescribeKernels());

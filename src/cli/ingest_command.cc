@@ -1,6 +1,7 @@
 // longheads ingest: reads a text once, into a context file that `longheads ask` opens.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "cli/output.h"
 #include "cli/text_input.h"
 #include "engine/context.h"
+#include "formats/context_reader.h"
 #include "tokenizer/chat_prompt.h"
 
 namespace longheads {
@@ -39,6 +41,24 @@ Result<std::vector<TokenId>> Encode(const Engine& engine, const std::string& tex
   const CancelToken* const cancel = &InterruptToken();
   if (chat) return EncodeChatOpening(engine.tokenizer(), *engine.chat_template(), trimmed, cancel);
   return engine.tokenizer().Encode(trimmed, {.add_special = true, .cancel = cancel});
+}
+
+// Whether the file holds this very text, read with these options: an earlier command may have been killed
+// behind the last of its writes.
+Result<bool> IsThereAlready(const IngestOptions& options, const ContextSetup& setup,
+                            std::span<const TokenId> tokens) {
+  if (options.restart || !std::filesystem::exists(options.out) ||
+      std::filesystem::exists(ContextWriter::PartialPath(options.out))) {
+    return false;
+  }
+  const auto reader = ContextReader::Open(options.out, {});
+  if (!reader) return false;  // Begin says what is to be said
+  auto before = ParseContextSetup(options.out, reader->header().metadata);
+  if (!before) return false;
+  before->program = setup.program;
+  before->source = setup.source;
+  return WriteContextSetup(*before) == WriteContextSetup(setup) &&
+         std::ranges::equal(reader->contents().tokens, tokens);
 }
 
 // What was begun with this text and these options goes on; anything else is left alone.
@@ -90,10 +110,17 @@ Result<int> Ingest(const IngestOptions& options) {
     return Unsupported(engine->chat_template_error());
   }
   LH_ASSIGN(const std::vector<TokenId> tokens, Encode(*engine, text, chat));
+  if (tokens.empty()) return InvalidInput("no byte of the text has a token in this vocabulary");
+  LH_TRY(SayWhatIsLeftOut(*engine, text, options.quiet));
   const int64_t n = static_cast<int64_t>(tokens.size());
   const std::string source =
       options.input.file.empty() ? "" : std::filesystem::path(options.input.file).filename().string();
   LH_ASSIGN(const ContextSetup setup, SetupOf(*engine, load, n + options.answer_room, chat, source));
+  LH_ASSIGN(const bool there, IsThereAlready(options, setup, tokens));
+  if (there) {
+    if (!options.quiet) Note("{} holds this text already; --restart reads it anew\n", options.out);
+    return 0;
+  }
   LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, BeginOrResume(*engine, options, setup, tokens));
   if (!options.quiet) AnnounceReading(*engine, n);
   const int64_t done = ingest->session().size();

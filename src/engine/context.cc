@@ -8,6 +8,7 @@
 #include <new>
 #include <numeric>
 
+#include "attention/registry.h"
 #include "base/check.h"
 #include "base/checksum.h"
 #include "engine/esa_compression.h"
@@ -97,6 +98,16 @@ Status Agree(Engine& engine, const std::string& path, const ContextHeader& heade
     return InvalidInput(
         fmt::format("{}: its keys and values have another shape or type than the model's", path));
   }
+  // Also where the file became another one since the engine was loaded for it.
+  LH_ASSIGN(const std::string attention, FullSpec(engine.attention_spec()));
+  if (attention != setup.attention_in_full) {
+    return InvalidInput(fmt::format("{} was read with {}, which is not what {} means in this program: {}",
+                                    path, setup.attention_in_full, engine.attention_spec(), attention));
+  }
+  if (engine.rope().Text() != setup.rope.Text()) {
+    return InvalidInput(
+        fmt::format("{} was read with other options of RoPE than the model was loaded with", path));
+  }
   if (setup.expected_tokens > 0) LH_TRY(engine.ExpectText(setup.expected_tokens));
   return {};
 }
@@ -123,11 +134,14 @@ EngineOptions OptionsFor(const ContextSetup& setup, EngineOptions options) {
 Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options, int64_t expected_tokens,
                              bool chat, const std::string& source) try {
   LH_ASSIGN(const uint64_t model, FingerprintModel(engine.file().name()));
+  const Result<std::string> full = FullSpec(options.attention);
+  LH_CHECK(full.has_value());  // the engine was loaded with it
   return ContextSetup{.program = "longheads " LONGHEADS_VERSION,
                       .model = std::filesystem::path(engine.file().name()).filename().string(),
                       .model_fingerprint = model,
                       .tokenizer_fingerprint = FingerprintTokenizer(engine.tokenizer().vocabulary()),
                       .attention = options.attention,
+                      .attention_in_full = *full,
                       .rope = options.rope,
                       .compute = std::string(NameOf(engine.compute())),
                       .kv_type = NameOf(engine.kv_type()),
@@ -174,9 +188,11 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::Resume(Engine& engine, con
   return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
-Result<std::unique_ptr<ContextIngest>> ContextIngest::Append(Engine& engine, const std::string& path) try {
+Result<std::unique_ptr<ContextIngest>> ContextIngest::Append(Engine& engine, const std::string& path,
+                                                             bool restart) try {
+  using From = ContextWriter::From;
   LH_ASSIGN(ContextWriter::Resumed resumed,
-            ContextWriter::Append(path, ContextWriter::From::kNewest, /*direct=*/true));
+            ContextWriter::Append(path, restart ? From::kFinished : From::kNewest, /*direct=*/true));
   return GoOn(engine, std::move(resumed), path);
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(Engine::OutOfMemory());

@@ -40,7 +40,9 @@ class ContextIngest {
   static Result<std::unique_ptr<ContextIngest>> Resume(Engine& engine, const std::string& path);
   // Adds to a finished file, behind what an interrupted one had added; what stood there stays readable until
   // Finish.
-  static Result<std::unique_ptr<ContextIngest>> Append(Engine& engine, const std::string& path);
+  // `restart`: without what an interrupted Append had added.
+  static Result<std::unique_ptr<ContextIngest>> Append(Engine& engine, const std::string& path,
+                                                       bool restart = false);
   ~ContextIngest();
 
   const ContextSetup& setup() const { return setup_; }

@@ -16,6 +16,8 @@ struct ContextSetup {
   uint64_t model_fingerprint = 0;  // FingerprintModel
   uint64_t tokenizer_fingerprint = 0;
   std::string attention;  // --attn
+  // The same with every option (FullSpec): a program whose defaults are others must not take it for its own.
+  std::string attention_in_full;
   RopeOverrides rope;
   std::string compute;          // f32, bf16, int8
   std::string kv_type;          // f32, bf16, q8

@@ -12,6 +12,7 @@ ContextSetup Sample() {
   setup.model_fingerprint = 0xfedcba9876543210;
   setup.tokenizer_fingerprint = 7;
   setup.attention = "ntk:factor=2+longheads,chunk=64";
+  setup.attention_in_full = "ntk:factor=2+longheads,chunk=64,window=4096";
   setup.rope.scaling = "yarn";
   setup.rope.scale = 4;
   setup.rope.orig_ctx = 2048;

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <vector>
 
+#include "attention/registry.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/model_file.h"
 #include "tests/support/sanitized.h"
@@ -273,6 +274,40 @@ TEST(Context, IsRefusedByAnotherModelMethodOrType) {
   wrong = OptionsFor(setup, {.model_path = model.path()});
   wrong.attention = "longheads,chunk=16,window=64,begin=80";
   EXPECT_FALSE(OpenContext(**Engine::Load(wrong), path));
+  std::filesystem::remove(path);
+}
+
+TEST(Context, IsRefusedWhereMethodOrRopeMeanAnotherThing) {
+  const std::string path = testing::TempDir() + "/context_test_meaning.lhctx";
+  const ModelFile model(TinyLlama(kTiny));
+  const EngineOptions options{
+      .model_path = model.path(), .attention = "full", .compute = "f32", .kv_may_leave = true};
+  const auto write = [&](const std::string& in_full) {
+    std::filesystem::remove(path);
+    const auto engine = *Engine::Load(options);
+    ContextSetup setup = *SetupOf(*engine, options, 0, true, "");
+    EXPECT_EQ(setup.attention_in_full, *FullSpec("full"));
+    if (!in_full.empty()) setup.attention_in_full = in_full;
+    const auto ingest = *ContextIngest::Begin(*engine, path, setup, false);
+    ASSERT_TRUE(ingest->Read(TinyTokens(300, 256, 1), {}));
+    ASSERT_TRUE(ingest->Finish());
+  };
+  const auto refusal = [&](const EngineOptions& with) {
+    const auto opened = OpenContext(**Engine::Load(with), path);
+    return opened ? "" : opened.error().message;
+  };
+  write("");
+  EXPECT_EQ(refusal(options), "");
+  // No state of these methods shows which of them it was.
+  EngineOptions other = options;
+  other.attention = "streaming-llm";
+  EXPECT_NE(refusal(other).find("was read with none+full"), std::string::npos) << refusal(other);
+  other = options;
+  other.rope.scale = 2;
+  EXPECT_NE(refusal(other).find("RoPE"), std::string::npos) << refusal(other);
+  // A program to come, whose default is another.
+  write("none+full,option=3");
+  EXPECT_NE(refusal(options).find("was read with none+full,option=3"), std::string::npos) << refusal(options);
   std::filesystem::remove(path);
 }
 

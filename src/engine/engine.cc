@@ -111,6 +111,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
     return FindEsaProjections(path, distance, model);
   };
   if (!options.make_attention) engine->attention_spec_ = options.attention;
+  engine->rope_ = options.rope;
   LH_ASSIGN(std::vector<LayerAttention> attention,
             options.make_attention ? options.make_attention(model) : MakeAttention(options.attention, model));
   engine->insertion_ = Insertion(attention.front().policy->Inserts());

@@ -121,6 +121,9 @@ class Engine {
   int threads() const { return pool_->n_threads(); }
   // "avx2 (attention), avx2 (GEMM), ..." in short.
   std::string DescribeKernels() const;
+  // As it was loaded with.
+  const std::string& attention_spec() const { return attention_spec_; }
+  const RopeOverrides& rope() const { return rope_; }
   // What the attention method does at which length, and what it warns of for n tokens; may be empty.
   std::string ExplainAttention() const;
   std::string AttentionWarning(int64_t n_tokens) const;
@@ -198,6 +201,7 @@ class Engine {
   Status DecodeInserted(std::span<Session* const> sessions, std::vector<float>& hidden);
 
   std::string attention_spec_;      // empty where it was given otherwise
+  RopeOverrides rope_;
   AttentionModel attention_model_;  // what attention is made for
   // Floating-point operations: of all linear layers for a token; of the vocabulary's product; and the
   // attention of a sequence's n-th token, added so many times.

@@ -150,6 +150,15 @@ Result<std::unique_ptr<ContextWriter>> ContextWriter::Create(const std::string& 
   // From here on the partial is ours to remove where nothing comes of it.
   const auto make = [&]() -> Result<std::unique_ptr<ContextWriter>> {
     LH_ASSIGN(RawFile target_lock, LockOldTarget(target));
+    if (target_lock.is_open()) {  // who may read the old text may read the new one, and nobody else
+      std::error_code error;
+      const auto mode = std::filesystem::status(target, error).permissions();
+      if (!error) std::filesystem::permissions(partial, mode, error);
+      if (error) {
+        return MakeError(ErrorKind::kIo, fmt::format("{}: cannot give it the permissions of {}: {}", partial,
+                                                     target, error.message()));
+      }
+    }
     LH_ASSIGN(ContextFrame frame, WriteFrame(file, header));
     LH_TRY(SyncFolderOf(partial));
     std::unique_ptr<ContextWriter> writer(

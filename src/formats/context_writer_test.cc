@@ -101,6 +101,15 @@ TEST_F(ContextWriterTest, TheOldTextStandsUntilTheNewOneIsFinished) {
   EXPECT_EQ(ReadFolder(folder_).size(), 1u);
 }
 
+TEST_F(ContextWriterTest, TheNewTextIsAsPrivateAsTheOldOne) {
+  using std::filesystem::perms;
+  ASSERT_TRUE(sample_.Write(path_, {7}));
+  std::filesystem::permissions(path_, perms::owner_read | perms::owner_write);
+  const auto writer = Create();
+  ASSERT_TRUE(writer && sample_.CommitAll(*writer, {3, 6}) && writer->Finish());
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), perms::owner_read | perms::owner_write);
+}
+
 TEST_F(ContextWriterTest, AFinishedWriterWritesNoMore) {
   const auto writer = Create();
   ASSERT_TRUE(sample_.Commit(*writer, 0, 3) && writer->Finish());

@@ -127,6 +127,7 @@ class Text:
         self.notes = []
         for head in heads:
             self.add(head)
+        self.check_states()
         self.check_pages()
 
     def read_head(self, reference, limit):
@@ -164,7 +165,8 @@ class Text:
         n_tokens = head["after"][0] - head["before"][0]
         for kind, layer, flags, reserved, size, expected in head["sections"]:
             data = self.context.read(at, size, "a section")
-            need(checksum(data) == expected, f"has a damaged section at {at}")
+            whole = checksum(data) == expected
+            need(whole or kind == STATE, f"has a damaged section at {at}")  # of states those that stay count
             need(reserved == 0 and (flags == 0 or (kind == STATE and flags == REPLACES_EARLIER)), "has unknown flags")
             need(layer < (self.context.n_layers if kind == STATE else 1), "has a section of an unknown layer")
             at += size
@@ -184,11 +186,15 @@ class Text:
             elif kind == STATE:
                 if flags == REPLACES_EARLIER:
                     self.states[layer] = [one for one in self.states[layer] if not one[0]]
-                self.states[layer].append((flags, data))
+                self.states[layer].append((flags, data if whole else None))
             elif kind == NOTE:
                 self.notes.append(data)
             else:
                 raise Damaged(f"has a section of the unknown kind {kind}")
+
+    def check_states(self):
+        for layer, parts in enumerate(self.states):
+            need(all(part is not None for _, part in parts), f"has a damaged state of layer {layer}")
 
     def check_pages(self):
         context = self.context
