@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -229,6 +230,20 @@ Result<ContextWriter::Resumed> ContextWriter::GoOn(std::unique_ptr<ContextWriter
   writer->text_tokens_ = chain.contents.tokens.size();
   writer->model_tokens_ = chain.contents.model_tokens;
   return Resumed{std::move(writer), std::move(chain.contents)};
+}
+
+// What was not committed is of no use to anybody, and a full disk wants it back. A killed writer cannot do
+// this; the next one does.
+ContextWriter::~ContextWriter() {
+  if (state_ != State::kWriting || newest_end_ == 0) return;
+  try {
+    if (n_checkpoints_ > 0) {
+      (void)file_.Truncate(newest_end_);
+    } else if (const auto there = file_.IsAt(written_); there && *there) {
+      (void)RemoveFile(written_);
+    }
+  } catch (const std::bad_alloc&) {  // it stays, then
+  }
 }
 
 uint64_t ContextWriter::AllotPages(uint64_t n) {

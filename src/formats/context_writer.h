@@ -10,7 +10,8 @@
 //   LH_TRY(writer->Finish());                                // from here on readers see it
 //
 // Until Finish a new text lies in PATH.partial, and what stood at PATH is untouched. A writer that goes away
-// without Finish leaves it for Resume. Two writers of one PATH never meet: the second is refused.
+// without Finish leaves what was committed for Resume, and nothing where nothing was. Two writers of one PATH
+// never meet: the second is refused.
 #pragma once
 
 #include <atomic>
@@ -84,6 +85,7 @@ class ContextWriter {
   enum class From { kFinished, kNewest };
   static Result<Resumed> Append(const std::string& path, From from, bool direct);
 
+  ~ContextWriter();
   ContextWriter(const ContextWriter&) = delete;
   ContextWriter& operator=(const ContextWriter&) = delete;
 
@@ -128,7 +130,7 @@ class ContextWriter {
   ContextFrame frame_;   // with the superblock as it is on disk
   std::atomic<uint64_t> end_{0};
   uint64_t n_checkpoints_ = 0;
-  uint64_t newest_end_ = 0;
+  uint64_t newest_end_ = 0;  // 0: what is there was not read yet
   uint64_t text_tokens_ = 0;
   uint64_t model_tokens_ = 0;
   enum class State { kWriting, kBroken, kFinished } state_ = State::kWriting;

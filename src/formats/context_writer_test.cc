@@ -166,7 +166,14 @@ TEST_F(ContextWriterTest, WhatWasBegunMayBeDiscarded) {
 TEST_F(ContextWriterTest, APartialWithoutACommitIsNoObstacle) {
   const std::string partial = ContextWriter::PartialPath(path_);
   ExpectRefusal(ContextWriter::Resume(path_, false), "no unfinished text");
-  Create();
+  Create();  // goes away, and takes the file with it
+  EXPECT_TRUE(ReadFolder(folder_).empty());
+  FolderImage killed;
+  {
+    const auto writer = Create();
+    killed = ReadFolder(folder_);
+  }
+  WriteFolder(folder_, killed);
   ExpectRefusal(ContextWriter::Resume(path_, false), "nothing was committed");
   for (const std::size_t zeros : {0, 7, 20000}) {  // killed before anything was written
     std::ofstream(partial) << std::string(zeros, '\0');

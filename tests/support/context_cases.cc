@@ -398,6 +398,8 @@ std::vector<ContextCase> ContextCases(const std::string& folder) {
                Made(folder,
                     [&](const std::string& path) -> Status {
                       LH_ASSIGN(auto writer, ContextWriter::Create(path, SampleContext::Header(), {}));
+                      // As a kill leaves it: the writer would take it along.
+                      std::filesystem::copy_file(ContextWriter::PartialPath(path), path);
                       return {};
                     }),
                "holds no finished text");
