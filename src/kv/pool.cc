@@ -29,6 +29,11 @@ Error WhyNot(const Status& status, const PageFile& file, uint64_t offset) noexce
   return {ErrorKind::kOutOfMemory, "out of memory"};  // short enough to need none
 }
 
+// Pages go to disk also while one is let go, in a destructor: nothing is thrown there.
+Result<uint64_t> AllotIn(PageFile& file) noexcept try { return file.Allot(); } catch (const std::bad_alloc&) {
+  return tl::unexpected<Error>(Error{ErrorKind::kOutOfMemory, "out of memory"});
+}
+
 }  // namespace
 
 PinnedPage::~PinnedPage() {
@@ -384,9 +389,9 @@ bool KvPool::IsNear(const KvPage& page) const {
 
 // ---- To disk
 
-std::optional<PageTransfer> KvPool::BeginWrite(KvPage& page) try {
+std::optional<PageTransfer> KvPool::BeginWrite(KvPage& page) {
   if (page.next_place_ || page.file_ != file_ || !file_->MayOverwrite(page.offset_)) {
-    Result<uint64_t> offset = page.next_place_ ? *page.next_place_ : file_->Allot();
+    Result<uint64_t> offset = page.next_place_ ? *page.next_place_ : AllotIn(*file_);
     if (!offset) {
       write_error_ = std::move(offset.error());
       return std::nullopt;
@@ -403,9 +408,6 @@ std::optional<PageTransfer> KvPool::BeginWrite(KvPage& page) try {
                       .offset = page.offset_,
                       .bytes = BytesOf(page),
                       .page = &page};
-} catch (const std::bad_alloc&) {                                  // of Allot
-  write_error_ = Error{ErrorKind::kOutOfMemory, "out of memory"};  // short enough to need none
-  return std::nullopt;
 }
 
 bool KvPool::WriteSome(std::unique_lock<std::mutex>& lock, int64_t most) {
