@@ -86,9 +86,11 @@ Result<int> ShowInfo(const InfoOptions& options) {
   const MemoryPlan plan = engine->PlanMemory(n_tokens);
   Line("memory",
        fmt::format(
-           "for {} tokens: {} = weights {} + keys and values {} + method's state {} + working memory {}",
+           "for {} tokens: {} = weights {} + keys and values {} + tables of pages {} + method's state {} + "
+           "working memory {}; beside it the program's own, at most {}",
            n_tokens, FormatBytes(plan.total()), FormatBytes(plan.weights), FormatBytes(plan.kv),
-           FormatBytes(plan.state), FormatBytes(plan.working)));
+           FormatBytes(plan.tables), FormatBytes(plan.state), FormatBytes(plan.working),
+           FormatBytes(kProgramBytes)));
   if (plan.disk > 0) {
     Line("disk",
          fmt::format("{} of keys and values, under {}", FormatBytes(plan.disk), options.model.kv_disk));

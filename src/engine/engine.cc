@@ -136,7 +136,8 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
               TemporaryPageFile::Create(options.kv_disk, static_cast<uint64_t>(geometry.PageStride()),
                                         options.kv_disk_max));
     LH_TRY(engine->transformer_->kv_pool()->UseDisk(
-        {.ram_bytes = options.kv_ram > 0 ? options.kv_ram : UINT64_MAX, .file = std::move(pages)}));
+        {.ram_bytes = options.kv_ram > 0 ? options.kv_ram : UINT64_MAX, .file = pages}));
+    engine->overflow_ = std::move(pages);
     engine->kv_ram_ = options.kv_ram;
     engine->kv_disk_ = options.kv_disk;
     engine->kv_disk_max_ = options.kv_disk_max;
@@ -174,6 +175,7 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   plan.weights = weight_bytes_ + transformer_->PreparedBytes();
   const KvGeometry& geometry = transformer_->kv_pool()->geometry();
   plan.kv = geometry.BytesFor(n);
+  plan.tables = static_cast<uint64_t>(geometry.PagesFor(n)) * KvPool::kTableBytes;
   if (kv_ram_ > 0 && plan.kv > kv_ram_) {
     plan.disk = static_cast<uint64_t>(geometry.PagesFor(n)) * static_cast<uint64_t>(geometry.PageStride());
     plan.kv = kv_ram_;
@@ -332,7 +334,7 @@ Status Engine::Guard(Session& session, const std::function<Status()>& work) {
 Status Engine::CheckMemory(const Session& session, int64_t n_new) const {
   const MemoryPlan now = PlanMemory(session.size());
   const MemoryPlan then = PlanMemory(session.size() + n_new);
-  const uint64_t more = then.kv - now.kv + then.state - now.state + then.working;
+  const uint64_t more = then.kv - now.kv + then.tables - now.tables + then.state - now.state + then.working;
   // Pages that other sessions gave back are there to be used again.
   const uint64_t available = AvailableMemory() + transformer_->kv_pool()->FreeBytes();
   if (then.disk > 0) LH_TRY(CheckDisk(then.disk - now.disk, then.disk));
@@ -351,6 +353,7 @@ Status Engine::CheckDisk(uint64_t more, uint64_t total) const {
                      fmt::format("the text's keys and values take {} of disk, but --kv-disk-max is {}",
                                  FormatBytes(total), FormatBytes(kv_disk_max_)));
   }
+  if (transformer_->kv_pool()->file() != overflow_) return {};  // whoever writes a context file looks himself
   LH_ASSIGN(const uint64_t free, FreeSpace(kv_disk_));
   if (more <= free) return {};
   return MakeError(

@@ -249,7 +249,8 @@ TEST(Engine, TellsWhatATextTakes) {
   const MemoryPlan plan = engine->PlanMemory(300);
   EXPECT_EQ(plan.kv, 2u * 2 * 2 * 256 * 2 * 16 * 4);  // pages, layers, heads, tokens, K and V, dim, bytes
   EXPECT_GT(plan.state, none.state);
-  EXPECT_EQ(plan.total(), plan.weights + plan.kv + plan.state + plan.working);
+  EXPECT_GT(plan.tables, 0u);
+  EXPECT_EQ(plan.total(), plan.weights + plan.kv + plan.tables + plan.state + plan.working);
 }
 
 TEST(Engine, EncodesPromptsAndSaysWhenThereIsNoTemplate) {

@@ -110,6 +110,11 @@ std::shared_ptr<PageFile> KvPool::WriteTo(std::shared_ptr<PageFile> file) {
   return file;
 }
 
+std::shared_ptr<PageFile> KvPool::file() const {
+  std::lock_guard lock(mutex_);
+  return file_;
+}
+
 void KvPool::WillWrite(KvPage& page) {
   if (!on_disk()) return;
   std::lock_guard lock(mutex_);

@@ -88,7 +88,12 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   Status UseDisk(const KvDiskOptions& options);
   bool on_disk() const { return io_ != nullptr; }
   int64_t ram_bytes() const { return most_frames_ * geometry_.PageStride(); }
+  std::shared_ptr<PageFile> file() const;  // of WriteTo
   std::string_view io_name() const { return io_ ? io_->name() : "none"; }
+
+  // What a page takes in memory wherever it lies: itself, the counts of who shares it, its entry in a
+  // sequence's table, which may have grown to twice what it holds, and what the allocator adds.
+  static constexpr uint64_t kTableBytes = 256;
 
   // What is written from now on goes there, and no longer to what is returned. on_disk() only.
   std::shared_ptr<PageFile> WriteTo(std::shared_ptr<PageFile> file);
