@@ -35,6 +35,11 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+std::string ErrorJson(const std::string& question, const Error& error) {
+  const nlohmann::json result = {{"question", question}, {"error", error.message}};
+  return result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 // Behind the text, or behind an answer to an earlier question.
 Result<std::vector<TokenId>> Encode(const Engine& engine, const std::string& question, bool chat,
                                     bool after_answer) {
@@ -52,45 +57,41 @@ class Asking {
         text_(std::move(text)),
         thread_(engine.Fork(text_)) {}
 
+  // On an error the thread is as it was before the question.
   Status Ask(const std::string& question) {
     if (question.find_first_not_of(" \t\r\n") == std::string::npos)
       return InvalidInput("the question is empty");
-    Session session = options_.thread ? std::move(thread_) : engine_.Fork(text_);
+    Session session = engine_.Fork(options_.thread ? thread_ : text_);
     const bool after_answer = options_.thread && n_asked_ > 0;
     const int64_t before = session.size();
-    const auto restore = [&] {
-      if (options_.thread) thread_ = std::move(session);
-    };
     LH_ASSIGN(std::vector<TokenId> tokens, Encode(engine_, question, chat_, after_answer));
     LH_TRY(SayWhatIsLeftOut(engine_, question, options_.quiet));
     // What ended the last answer was not read yet.
     tokens.insert(tokens.begin(), unread_.begin(), unread_.end());
     const auto start = std::chrono::steady_clock::now();
-    const auto hidden = engine_.Prefill(session, tokens, Outputs::kLast, {.cancel = &InterruptToken()});
-    if (!hidden) {
-      restore();
-      return tl::unexpected<Error>(hidden.error());
-    }
+    LH_ASSIGN(const std::vector<float> hidden,
+              engine_.Prefill(session, tokens, Outputs::kLast, {.cancel = &InterruptToken()}));
     Status written;
-    const Result<Generated> generated = engine_.Generate(session, *hidden,
+    bool any_text = false;
+    const Result<Generated> generated = engine_.Generate(session, hidden,
                                                          {.max_tokens = options_.answer.max_tokens,
                                                           .sampling = options_.answer.sampling,
                                                           .cancel = &InterruptToken(),
                                                           .on_token = [&](TokenId, std::string_view text) {
                                                             if (options_.json || text.empty()) return true;
+                                                            any_text = true;
                                                             WriteOutput(text);
                                                             written = FlushOutput();
                                                             return written.has_value();
                                                           }});
-    const int64_t n_read = session.size() - before;
     if (!generated) {
-      restore();
+      if (any_text) Print("\n");
       return tl::unexpected<Error>(generated.error());
     }
     LH_TRY(written);
     ++n_asked_;
     if (options_.thread) {
-      const auto n_kept = static_cast<std::size_t>(n_read) - tokens.size();
+      const auto n_kept = static_cast<std::size_t>(session.size() - before) - tokens.size();
       unread_.assign(generated->tokens.begin() + static_cast<std::ptrdiff_t>(n_kept),
                      generated->tokens.end());
       thread_ = std::move(session);
@@ -127,17 +128,51 @@ class Asking {
   int64_t n_asked_ = 0;
 };
 
+// A question that has no answer, as where a page that it chose is damaged, does not keep the others from
+// theirs.
+Status AskAll(Asking& asking, const AskOptions& options) {
+  int64_t n_asked = 0;
+  int64_t n_failed = 0;
+  const auto ask = [&](const std::string& question) -> Status {
+    ++n_asked;
+    const Status asked = asking.Ask(question);
+    if (asked || asked.error().kind == ErrorKind::kCancelled || options.questions.size() == 1) return asked;
+    ++n_failed;
+    if (options.json) Print("{}\n", ErrorJson(question, asked.error()));
+    LH_TRY(FlushOutput());  // where this is what failed, nobody would see another answer
+    Note("longheads: question {}: {}\n", n_asked, asked.error().message);
+    return {};
+  };
+  for (const std::string& question : options.questions) {
+    if (options.questions.size() > 1 && !options.json) Print("> {}\n", question);
+    LH_TRY(ask(question));
+  }
+  if (options.questions.empty()) {
+    std::string line;
+    while (!InterruptToken().cancelled() && std::getline(std::cin, line)) {
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      LH_TRY(ask(line));
+    }
+  }
+  if (n_failed == 0) return {};
+  return MakeError(ErrorKind::kIo,
+                   fmt::format("{} of {} questions have no answer, for the reasons above; 'longheads context "
+                               "verify {}' finds all that is damaged in the file",
+                               n_failed, n_asked, options.path));
+}
+
 Result<int> Ask(const AskOptions& options) {
   LH_TRY(Check(options.answer));
   LH_ASSIGN(const ContextSetup setup, ReadContextSetup(options.path));
   LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
-  EngineOptions load = OptionsFor(setup, given);
+  LH_ASSIGN(EngineOptions load, OptionsFor(setup, given));
   // Pages come as they are asked for; they may not fill the memory.
   if (load.kv_ram == 0) load.kv_ram = std::max<uint64_t>(AvailableMemory() / 2, 64 << 20);
   const auto start = std::chrono::steady_clock::now();
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
   if (setup.chat && engine->chat_template() == nullptr) return Unsupported(engine->chat_template_error());
   const double load_seconds = SecondsSince(start);
+  InterruptToken();  // from here on Ctrl-C ends the answer, or the wait for a question, and not the process
   LH_ASSIGN(Session text, OpenContext(*engine, options.path));
   if (!options.quiet) {
     Note("{}: {} tokens of {}, read with {}, {}; opened in {:.2f} s (the model in {:.2f} s)\n", options.path,
@@ -145,17 +180,7 @@ Result<int> Ask(const AskOptions& options) {
          engine->DescribeKernels(), SecondsSince(start) - load_seconds, load_seconds);
   }
   Asking asking(*engine, options, setup.chat, std::move(text));
-  for (const std::string& question : options.questions) {
-    if (options.questions.size() > 1 && !options.json) Print("> {}\n", question);
-    LH_TRY(asking.Ask(question));
-  }
-  if (options.questions.empty()) {
-    std::string line;
-    while (!InterruptToken().cancelled() && std::getline(std::cin, line)) {
-      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      LH_TRY(asking.Ask(line));
-    }
-  }
+  LH_TRY(AskAll(asking, options));
   if (!options.quiet) Note("{}\n", DescribeTraffic(*engine));
   return InterruptToken().cancelled() ? kInterruptedStatus : 0;
 }
@@ -181,7 +206,8 @@ void AddAskCommand(CLI::App& program, Command& command) {
   app->footer(
       "Method, RoPE, --compute and --kv-type are the file's; without --kv-ram, half of the memory that is "
       "free may be\n"
-      "taken for pages of the file.\n\nExamples:\n"
+      "taken for pages of the file. A question that has no answer, as where what it needs is damaged, ends "
+      "with\nan error, and the others go on; the exit status is 2 then.\n\nExamples:\n"
       "  longheads ask book.lhctx -q \"Who stole the ring?\"\n"
       "  longheads ask book.lhctx --chat < questions.txt");
   app->callback([options, &command] { command = [options] { return Ask(*options); }; });

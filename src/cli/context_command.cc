@@ -110,7 +110,7 @@ Result<int> Append(const ContextOptions& options) {
   text = options.join + text.substr(0, end + 1);
 
   LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
-  EngineOptions load = OptionsFor(setup, given);
+  LH_ASSIGN(EngineOptions load, OptionsFor(setup, given));
   load.kv_disk = std::filesystem::absolute(options.path).parent_path().string();
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
   LH_ASSIGN(const std::vector<TokenId> tokens,
@@ -146,7 +146,8 @@ Result<int> Export(const ContextOptions& options) {
     for (const int32_t token : tokens) text += fmt::format("{}\n", token);
   } else {
     LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
-    LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(OptionsFor(setup, given)));
+    LH_ASSIGN(const EngineOptions load, OptionsFor(setup, given));
+    LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
     LH_TRY(OpenContext(*engine, options.path));  // says where the model is another one
     text = engine->tokenizer().Decode(tokens, /*special=*/true) + "\n";
   }

@@ -29,11 +29,12 @@ Status ReadInto(ContextIngest& ingest, std::span<const TokenId> tokens, bool qui
                                              if (!quiet) progress(share);
                                            }});
   progress.Finish();
-  if (read || read.error().kind != ErrorKind::kCancelled) return read;
-  return MakeError(
-      ErrorKind::kCancelled,
-      fmt::format("interrupted behind token {}, which is kept: the same command goes on from there",
-                  ingest.session().size()));
+  if (read) return read;
+  const std::string what = read.error().kind == ErrorKind::kCancelled ? "interrupted" : read.error().message;
+  if (ingest.committed() == 0) return MakeError(read.error().kind, what + "; nothing of the text was kept");
+  return MakeError(read.error().kind,
+                   fmt::format("{}; the text up to token {} is kept, and the same command goes on from there",
+                               what, ingest.committed()));
 }
 
 }  // namespace longheads

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "attention/registry.h"
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/checksum.h"
 #include "engine/esa_compression.h"
@@ -122,10 +123,25 @@ Result<ContextSetup> ReadContextSetup(const std::string& path) try {
   return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
-EngineOptions OptionsFor(const ContextSetup& setup, EngineOptions options) {
-  options.attention = setup.attention;
-  options.compute = setup.compute;
-  options.kv_type = setup.kv_type;
+Result<EngineOptions> OptionsFor(const ContextSetup& setup, EngineOptions options) {
+  const auto take = [](const char* flag, const std::string& read_with, std::string& asked) -> Status {
+    if (asked != "auto" && asked != read_with) {
+      return InvalidInput(
+          fmt::format("the text was read with {} {}, not {}: leave {} out, or ingest the text anew", flag,
+                      read_with, asked, flag));
+    }
+    asked = read_with;
+    return {};
+  };
+  LH_TRY(take("--attn", setup.attention, options.attention));
+  LH_TRY(take("--compute", setup.compute, options.compute));
+  LH_TRY(take("--kv-type", setup.kv_type, options.kv_type));
+  const std::string rope = options.rope.Text();
+  if (!rope.empty() && rope != setup.rope.Text()) {
+    return InvalidInput(
+        fmt::format("the text was read with {}, not with {}: leave that out, or ingest the text anew",
+                    setup.rope.Text().empty() ? "the model's own RoPE" : setup.rope.Text(), rope));
+  }
   options.rope = setup.rope;
   options.kv_may_leave = true;
   return options;
@@ -213,6 +229,7 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::GoOn(Engine& engine, Conte
 Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl& control) try {
   LH_TRY(Commit());
   const int64_t total = static_cast<int64_t>(tokens.size());
+  LH_TRY(CheckDisk(total));
   for (int64_t begin = 0, end = 0; begin < total; begin = end) {
     end = std::min(total, begin + engine_.BlockBehind(session_));
     ForwardControl of_block = control;
@@ -230,6 +247,24 @@ Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl
   return {};
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(Engine::OutOfMemory());
+}
+
+Status ContextIngest::CheckDisk(int64_t n_new) const {
+  const ContextGeometry& geometry = writer_->header().geometry;
+  const int64_t after = committed_ + n_new;
+  const uint64_t full_before =
+      static_cast<uint64_t>(engine_.ModelSize(committed_)) / geometry.page_tokens;  // stay where they are
+  const uint64_t pages = geometry.PagesFor(static_cast<uint64_t>(engine_.ModelSize(after))) - full_before;
+  const uint64_t more = pages * geometry.heads() * geometry.page_stride + engine_.PlanMemory(after).state -
+                        engine_.PlanMemory(committed_).state;
+  const std::string& path = writer_->file().path();
+  LH_ASSIGN(const uint64_t free, FreeSpace(path));
+  if (more <= free) return {};
+  return MakeError(
+      ErrorKind::kIo,
+      fmt::format("{}: {} more tokens take {} of disk, but {} are free there: make room, or name another "
+                  "disk",
+                  path, n_new, FormatBytes(more), FormatBytes(free)));
 }
 
 Status ContextIngest::Commit() {

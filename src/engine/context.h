@@ -22,9 +22,9 @@ class ContextPages;
 // What the header of a context file, or of one that is not finished yet, says.
 Result<ContextSetup> ReadContextSetup(const std::string& path);
 
-// `options` with what the setup says in the place of method, types and RoPE. The rest is how, not what:
-// threads, memory, kernels.
-EngineOptions OptionsFor(const ContextSetup& setup, EngineOptions options);
+// `options` with what the setup says in the place of method, types and RoPE, which `options` may leave open
+// ("auto", nothing) or say alike: else they are refused. The rest is how, not what: threads, memory, kernels.
+Result<EngineOptions> OptionsFor(const ContextSetup& setup, EngineOptions options);
 
 // The setup of what `engine` reads; it was loaded with `options`.
 Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options, int64_t expected_tokens,
@@ -49,10 +49,12 @@ class ContextIngest {
   // What has been read and is on disk; where a block was read but could not be written, as on a full disk,
   // with that block, which the next call of Read or Finish tries to write first.
   const Session& session() const { return session_; }
+  // Tokens that are on disk for good, whatever happens to this process.
+  int64_t committed() const { return committed_; }
 
-  // Reads the next tokens, in blocks, each of which is on disk for good before the next begins; one block
-  // where the method's calls may not be cut (Engine::CallUnit). An interrupt or an error of the model loses
-  // the block that was being read.
+  // Looks whether the disk has room for them, and reads the next tokens, in blocks, each of which is on disk
+  // for good before the next begins; one block where the method's calls may not be cut (Engine::CallUnit). An
+  // interrupt or an error of the model loses the block that was being read.
   Status Read(std::span<const TokenId> tokens, const ForwardControl& control);
   // Makes it the file that is opened.
   Status Finish();
@@ -61,6 +63,7 @@ class ContextIngest {
   ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr<ContextWriter> writer);
   static Result<std::unique_ptr<ContextIngest>> GoOn(Engine& engine, ContextWriter::Resumed resumed,
                                                      const std::string& path);
+  Status CheckDisk(int64_t n_new) const;
   Status Commit();
 
   Engine& engine_;

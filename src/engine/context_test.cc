@@ -258,20 +258,29 @@ TEST(Context, IsRefusedByAnotherModelMethodOrType) {
   }
   const auto setup = *ReadContextSetup(path);
   EXPECT_TRUE(setup.chat);
-  EXPECT_EQ(OptionsFor(setup, {}).kv_type, "f32");
+  EXPECT_EQ(OptionsFor(setup, {})->kv_type, "f32");
+  EXPECT_TRUE(OptionsFor(setup, {.attention = "full", .compute = "f32", .kv_type = "f32"}));
+  const auto refused = [&](const EngineOptions& asked, const char* flag) {
+    const auto got = OptionsFor(setup, asked);
+    return !got && got.error().message.find(flag) != std::string::npos;
+  };
+  EXPECT_TRUE(refused({.attention = "longheads"}, "--attn full, not longheads"));
+  EXPECT_TRUE(refused({.compute = "bf16"}, "--compute f32, not bf16"));
+  EXPECT_TRUE(refused({.kv_type = "q8"}, "--kv-type f32, not q8"));
+  EXPECT_TRUE(refused({.rope = {.scale = 4.0}}, "not with --rope-scale 4"));
   TinyLlamaOptions other = kTiny;
   other.seed = 2;
   const ModelFile other_model(TinyLlama(other));
-  EngineOptions wrong = OptionsFor(setup, {.model_path = other_model.path()});
+  EngineOptions wrong = *OptionsFor(setup, {.model_path = other_model.path()});
   const auto by_model = OpenContext(**Engine::Load(wrong), path);
   ASSERT_FALSE(by_model);
   EXPECT_NE(by_model.error().message.find("another model"), std::string::npos) << by_model.error().message;
-  wrong = OptionsFor(setup, {.model_path = model.path()});
+  wrong = *OptionsFor(setup, {.model_path = model.path()});
   wrong.kv_type = "bf16";
   const auto by_type = OpenContext(**Engine::Load(wrong), path);
   ASSERT_FALSE(by_type);
   EXPECT_NE(by_type.error().message.find("shape or type"), std::string::npos) << by_type.error().message;
-  wrong = OptionsFor(setup, {.model_path = model.path()});
+  wrong = *OptionsFor(setup, {.model_path = model.path()});
   wrong.attention = "longheads,chunk=16,window=64,begin=80";
   EXPECT_FALSE(OpenContext(**Engine::Load(wrong), path));
   std::filesystem::remove(path);
