@@ -36,6 +36,26 @@ int Main(const std::filesystem::path& dir) {
       "'\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
   Write(dir / "chat.gguf", TinyLlama(chat));
 
+  // What a context file of the plain one is not for.
+  TinyLlamaOptions other = plain;
+  other.seed = 2;
+  Write(dir / "other-weights.gguf", TinyLlama(other));
+  other = plain;
+  other.n_layers = 3;
+  Write(dir / "other-shape.gguf", TinyLlama(other));
+  other = plain;
+  other.vocab_size = 273;
+  other.control_token = "<mem>";
+  Write(dir / "other-vocabulary.gguf", TinyLlama(other));
+
+  // More keys and values than anything else: 32 KiB a token in bfloat16, behind 2.5 MB of weights.
+  Write(dir / "deep.gguf", TinyLlama({.n_layers = 16,
+                                      .n_heads = 8,
+                                      .n_kv_heads = 8,
+                                      .head_dim = 64,
+                                      .context_length = 512,
+                                      .weight_type = DType::kQ8_0}));
+
   // What files declare of RoPE.
   GgufBuilder yarn = TinyLlamaBuilder(plain);
   yarn.Set("llama.rope.scaling.type", "yarn")

@@ -1,0 +1,693 @@
+"""Context files that are damaged, wrong, in use or in the way: what ingest, ask and context say, and what stays.
+
+usage: test_context_files.py PROGRAM WRITE_TINY_MODELS [unittest arguments]
+"""
+
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "context"))
+import verify  # noqa: E402
+
+PROGRAM = ""
+MODELS = pathlib.Path()
+SCRATCH = pathlib.Path()
+WORDS = "river stone left under a the ring of who asked and then nothing".split()
+LONGHEADS = "longheads,chunk=16,window=64,begin=128"
+
+
+def text_of(seed, n_words):
+    words = random.Random(seed)
+    return " ".join(words.choice(WORDS) for _ in range(n_words))
+
+
+def model(name="plain"):
+    return ["-m", MODELS / f"{name}.gguf", "-t", 1]
+
+
+def ingest(out, text, *more):
+    return ["ingest", "-p", text, "-o", out, *model(), "--compute", "f32", "--quiet", *more]
+
+
+def append(out, text, *more):
+    return ["context", "append", out, "-p", text, *model(), "--quiet", *more]
+
+
+def ask(file, *questions, more=()):
+    return ["ask", file, *model(), "-n", 2, "--json", "--quiet", *(x for q in questions for x in ("-q", q)), *more]
+
+
+def argv(command):
+    return [PROGRAM, *map(str, command)]
+
+
+def run(command, before=(), **keywords):
+    return subprocess.run([*map(str, before), *argv(command)], stdin=subprocess.DEVNULL, capture_output=True,
+                          timeout=120, **keywords)
+
+
+def start(command, **keywords):
+    return subprocess.Popen(argv(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **keywords)
+
+
+def digest(data):
+    """What stands for the bytes of a file where they are compared."""
+    return len(data), verify.checksum(data)
+
+
+def contents(folder):
+    return {file.name: digest(file.read_bytes()) for file in folder.iterdir() if file.is_file()}
+
+
+def answers(output):
+    """What --json printed, without how long it took; an error as it stands."""
+    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in output.splitlines()]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = SCRATCH / self.id()
+        self.folder.mkdir()
+        self.file = self.folder / "book.lhctx"
+
+    def tearDown(self):
+        shutil.rmtree(self.folder)
+
+    def must(self, command, **keywords):
+        result = run(command, **keywords)
+        self.assertEqual(result.returncode, 0, (command[:2], result.stderr))
+        return result.stdout
+
+    def says(self, error, *words):
+        """One sentence of an error, with these words."""
+        sentences = [line for line in error.decode().splitlines() if line.startswith("longheads: ")]
+        self.assertEqual(len(sentences), 1, error)
+        for word in words:
+            self.assertIn(str(word), sentences[0])
+
+    def refused(self, command, *words, **keywords):
+        before = contents(self.folder)
+        result = run(command, **keywords)
+        self.assertEqual((result.returncode, result.stdout), (2, b""), (command[:2], result.stderr))
+        self.says(result.stderr, *words)
+        self.assertEqual(contents(self.folder), before)
+
+    def flip(self, data, offset):
+        self.file.write_bytes(data[:offset] + bytes([data[offset] ^ 0x40]) + data[offset + 1:])
+
+
+def with_tokenizer(data, fingerprint):
+    """The same file of one checkpoint, as if another vocabulary had been there; every checksum is right."""
+    changed = bytearray(data)
+    header_bytes, metadata_bytes = struct.unpack_from("<2Q", data, 16)
+    metadata = json.loads(data[72:72 + metadata_bytes])
+    old = metadata["tokenizer_fingerprint"].encode()
+    at = data.index(old, 72, 72 + metadata_bytes)
+    changed[at:at + len(old)] = fingerprint.encode()
+    seal(changed, 0, header_bytes)
+    file_id = bytes(changed[header_bytes - 8:header_bytes])
+    for slot in (0, 1):
+        superblock = header_bytes + slot * verify.BLOCK
+        offset, head_bytes, _ = struct.unpack_from("<3Q", data, superblock + 24)
+        changed[superblock + 8:superblock + 16] = file_id
+        changed[offset + 8:offset + 16] = file_id
+        seal(changed, offset, head_bytes)
+        reference = struct.pack("<2Q", offset, head_bytes) + changed[offset + head_bytes - 8:offset + head_bytes]
+        changed[superblock + 24:superblock + 72] = reference * 2
+        seal(changed, superblock, verify.BLOCK)
+    return bytes(changed)
+
+
+def seal(data, offset, size):
+    struct.pack_into("<Q", data, offset + size - 8, verify.checksum(bytes(data[offset:offset + size - 8])))
+
+
+class OtherFiles(Case):
+    def setUp(self):
+        super().setUp()
+        self.must(ingest(self.file, text_of(1, 60)))
+
+    def every_command(self, *words, file=None):
+        file = file or self.file
+        for command in (ask(file, "who?"), ["context", "info", file], ["context", "verify", file],
+                        append(file, "more"), ["context", "export", "--tokens", file]):
+            self.refused(command, file, *words)
+
+    def test_another_model_or_vocabulary(self):
+        for name in ("other-weights", "other-shape", "other-vocabulary"):
+            for command in (["ask", self.file, "-q", "who?"], ["context", "append", self.file, "-p", "more"],
+                            ["context", "export", self.file]):
+                self.refused([*command, *model(name)], self.file, "another model", "plain.gguf", "-m")
+        data = self.file.read_bytes()
+        self.file.write_bytes(with_tokenizer(data, "0123456789abcdef"))
+        verify.read(self.file)
+        for command in (ask(self.file, "who?"), append(self.file, "more")):
+            self.refused(command, self.file, "another vocabulary", "plain.gguf")
+
+    def test_options_that_it_was_not_read_with(self):
+        for options, words in ((["--compute", "bf16"], "--compute f32, not bf16"),
+                               (["--kv-type", "q8"], "--kv-type f32, not q8"),
+                               (["--rope-scale", 4], "not with --rope-scale 4")):
+            for command in (ask(self.file, "who?"), append(self.file, "more")):
+                self.refused([*command, *options], words, "leave")
+        self.must([*ask(self.file, "who?"), "--compute", "f32", "--kv-type", "f32"])
+        self.assertEqual(run([*ask(self.file, "who?"), "--attn", "full"]).returncode, 2)
+
+    def test_other_versions(self):
+        data = bytearray(self.file.read_bytes())
+        header_bytes = struct.unpack_from("<Q", data, 16)[0]
+        for version, words in ((2, "newer"), (0, "no longer read")):
+            struct.pack_into("<I", data, 12, version)
+            seal(data, 0, header_bytes)
+            self.file.write_bytes(data)
+            self.every_command(f"version {version}", words)
+
+    def test_what_is_no_context_file(self):
+        other = self.folder / "other"
+        self.every_command("no such file", file=self.folder / "missing.lhctx")
+        self.every_command("is a folder", file=self.folder)
+        for data, words in ((b"", ""), (b"LHCTX", ""), (b"A text.\n" * 1000, "not a context file")):
+            other.write_bytes(data)
+            self.every_command(words, file=other)
+        other.unlink()
+        os.mkfifo(other)
+        self.every_command("pipe", file=other)
+        other.unlink()
+        other.symlink_to("/dev/null")
+        self.every_command("device", file=other)
+
+    def test_what_is_no_context_file_is_not_replaced(self):
+        self.refused(ingest(self.folder, "text"), "is a folder")
+        self.refused(ingest(self.folder / "no" / "book.lhctx", "text"), "no such")
+        other = self.folder / "other"
+        other.write_bytes(b"A text.\n" * 1000)
+        self.refused(ingest(other, "text"), other, "not a context file")
+        other.unlink()
+        os.mkfifo(other)
+        self.refused(ingest(other, "text"), other, "pipe")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["book.lhctx", "other"])
+
+    @unittest.skipIf(shutil.which("setpriv") is None, "needs setpriv")
+    def test_what_may_not_be_read(self):
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+        if run(["--version"], before=nobody).returncode != 0:
+            self.skipTest("the program lies where only root may run it")
+        os.chmod(self.file, 0)
+        for command in (ask(self.file, "who?"), ["context", "verify", self.file], append(self.file, "more")):
+            result = run(command, before=nobody)
+            self.assertEqual((result.returncode, result.stdout), (2, b""), result.stderr)
+            self.says(result.stderr, self.file, "no permission")
+
+
+class Damage(Case):
+    def setUp(self):
+        super().setUp()
+        self.must(ingest(self.file, text_of(1, 60)))
+        self.data = self.file.read_bytes()
+        with open(self.file, "rb") as file:
+            self.context = verify.ContextFile(file)
+            self.text = verify.Text(self.context, self.context.superblock["finished"])
+
+    def test_a_cut_anywhere_is_refused(self):
+        body = self.context.body
+        for size in (0, 1, 71, 4095, 4096, body - 4096, body - 1, body, len(self.data) // 2, len(self.data) - 4096):
+            self.file.write_bytes(self.data[:size])
+            for command in (ask(self.file, "who?"), ["context", "verify", self.file], append(self.file, "more")):
+                self.refused(command, self.file)
+
+    def test_a_flipped_byte_of_header_or_checkpoint_is_refused(self):
+        checkpoint, head_bytes, _ = self.context.superblock["finished"]
+        for offset in (0, 9, 16, 40, 80, 4090, checkpoint, checkpoint + 30, checkpoint + head_bytes - 3,
+                       checkpoint + head_bytes + 1, checkpoint + head_bytes + 4 * len(self.text.tokens) + 1):
+            self.flip(self.data, offset)
+            for command in (ask(self.file, "who?"), ["context", "info", self.file], ["context", "verify", self.file],
+                            append(self.file, "more"), ["context", "export", "--tokens", self.file]):
+                self.refused(command, self.file)
+
+    def test_one_superblock_is_enough(self):
+        expected = answers(self.must(ask(self.file, "who?")))
+        for slot in (0, 1):
+            self.flip(self.data, self.context.body - verify.BLOCK * (2 - slot) + 30)
+            self.assertEqual(answers(self.must(ask(self.file, "who?"))), expected)
+            result = run(["context", "verify", self.file])
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(f"superblock {slot} is damaged", result.stdout.decode())
+            self.says(result.stderr, self.file, "damaged in 1 place")
+        both = self.file.read_bytes()
+        self.flip(both, self.context.body - verify.BLOCK * 2 + 30)
+        self.refused(ask(self.file, "who?"), self.file, "superblock")
+
+    def test_a_page_ends_the_questions_that_need_it(self):
+        offset, _ = self.text.pages[0]
+        self.flip(self.data, offset + 100)
+        self.must(["context", "info", self.file])
+        self.must(["context", "export", "--tokens", self.file])
+        self.refused(ask(self.file, "who?")[:-2] + ["-q", "who?"], self.file, f"page at byte {offset} is damaged")
+        verified = run(["context", "verify", self.file])
+        self.assertEqual(verified.returncode, 2)
+        self.assertIn(f"page 0 of layer 0, head 0 at offset {offset}", verified.stdout.decode())
+        several = run(ask(self.file, "who?", "where?"))
+        self.assertEqual(several.returncode, 2)
+        self.assertEqual([sorted(one) for one in answers(several.stdout)], [["error", "question"]] * 2)
+        lines = several.stderr.decode().splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertIn("question 2", lines[1])
+        self.assertIn("2 of 2 questions have no answer", lines[2])
+        self.assertIn(f"context verify {self.file}", lines[2])
+
+    def test_a_page_that_is_not_chosen_is_not_missed(self):
+        """Questions beside the one that chooses a damaged page are answered as if nothing was wrong."""
+        questions = ["a", "nothing under the stone"]
+        self.must(ingest(self.file, text_of(2, 1500), "--attn", LONGHEADS))
+        data = self.file.read_bytes()
+        expected = answers(self.must(ask(self.file, *questions)))
+        places = [offset for _, (offset, _) in sorted(verify.read(self.file).pages.items())]
+        for offset in places[len(places) // 4::3]:  # other pages, layers and heads in turn; all see the first
+            self.flip(data, offset + 100)
+            result = run(ask(self.file, *questions))
+            got = answers(result.stdout)
+            failed = ["error" in one for one in got]
+            self.assertEqual(result.returncode, 2 if any(failed) else 0, result.stderr)
+            self.assertEqual([one["question"] for one in got], questions)
+            for one, as_before in zip(got, expected):
+                if "error" in one:
+                    self.assertIn(f"page at byte {offset} is damaged", one["error"])
+                else:
+                    self.assertEqual(one, as_before)
+            if any(failed) and not all(failed):
+                return
+        self.fail("no page was chosen by some questions and not by others")
+
+
+class WhileOpen(Case):
+    """A session of questions from standard input, and what happens to the file meanwhile."""
+
+    def setUp(self):
+        super().setUp()
+        self.must(ingest(self.file, text_of(1, 60)))
+        self.asking = None
+
+    def tearDown(self):
+        if self.asking:
+            self.asking.kill()
+            self.asking.communicate()
+        super().tearDown()
+
+    def open(self, *more):
+        command = [word for word in ask(self.file, more=more) if word != "--quiet"]
+        self.asking = start(command, stdin=subprocess.PIPE)
+        self.assertIn(b"opened in", self.asking.stderr.readline())
+
+    def question(self, text):
+        self.asking.stdin.write(text + b"\n")
+        self.asking.stdin.flush()
+        return answers(self.asking.stdout.readline())[0]
+
+    def end(self):
+        error = self.asking.communicate(timeout=60)[1]
+        return self.asking.returncode, error
+
+    def alone(self, *more):
+        self.open(*more)
+        got = [self.question(b"who?"), self.question(b"where?")]
+        self.assertEqual(self.end()[0], 0)
+        return got
+
+    def test_it_shrinks_and_is_restored(self):
+        data = self.file.read_bytes()
+        for more in ((), ("--chat",)):
+            expected = self.alone(*more)
+            self.open(*more)
+            os.truncate(self.file, len(data) // 4)
+            failed = self.question(b"who?")
+            self.assertIn("cut off", failed["error"])
+            self.assertIn(str(self.file), failed["error"])
+            self.file.write_bytes(data)
+            self.assertEqual(self.question(b"who?"), expected[0])
+            self.assertEqual(self.question(b"where?"), expected[1])
+            status, error = self.end()
+            self.assertEqual(status, 2)
+            self.assertIn(b"1 of 3 questions have no answer", error)
+
+    def test_it_grows_is_appended_to_and_replaced(self):
+        expected = self.alone()
+
+        def grow():
+            with open(self.file, "ab") as file:
+                file.write(b"something" * 1000)
+
+        for change in (grow, lambda: self.must(append(self.file, text_of(2, 100))),
+                       lambda: self.must(ingest(self.file, text_of(3, 20)))):
+            self.open("--chat")
+            chat = [self.question(b"who?")]
+            change()
+            chat.append(self.question(b"where?"))
+            self.assertEqual(self.end()[0], 0)
+            self.open()
+            self.assertEqual(len(chat), 2)
+            self.end()
+            if change is grow:
+                self.assertEqual(answers(self.must(ask(self.file, "who?", "where?"))), expected)
+        self.must(["context", "verify", self.file])
+
+
+class TwoWriters(Case):
+    SLOW = ["--backend", "ref"]
+
+    def begun(self, command, ready):
+        """The process of a command, stopped once it writes."""
+        process = start(command)
+        while process.poll() is None and not ready():
+            time.sleep(0.001)
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self.assertIsNone(process.poll(), "it ended before it could be stopped")
+        time.sleep(0.1)  # what the system was writing for it comes to its end
+        return process
+
+    def ended(self, process):
+        process.send_signal(signal.SIGCONT)
+        error = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 0, error)
+
+    def test_the_second_is_refused_and_the_first_is_whole(self):
+        text, more = text_of(1, 700), text_of(2, 700)
+        self.must(ingest(self.file, text, *self.SLOW))
+        read = self.file.read_bytes()
+        self.must(append(self.file, more, *self.SLOW))
+        appended = self.file.read_bytes()
+        self.file.unlink()
+        partial = self.folder / "book.lhctx.partial"
+
+        first = self.begun(ingest(self.file, text, *self.SLOW), lambda: partial.exists() and partial.stat().st_size > 0)
+        for command in (ingest(self.file, "another text"), ingest(self.file, "another text", "--restart")):
+            self.refused(command, self.file, "another process is writing it")
+        self.ended(first)
+        self.assertEqual(contents(self.folder), {"book.lhctx": digest(read)})
+
+        first = self.begun(append(self.file, more, *self.SLOW), lambda: self.file.stat().st_size > len(read))
+        for command in (append(self.file, "another text"), ingest(self.file, "another text")):
+            self.refused(command, self.file, "another process is writing it")
+        self.assertEqual(len(answers(self.must(ask(self.file, "who?")))), 1)  # readers are not disturbed
+        self.ended(first)
+        self.assertEqual(contents(self.folder), {"book.lhctx": digest(appended)})
+
+
+# A shell with mounts of its own, where the system lets this user have one.
+PRIVATE_MOUNTS = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+# Makes a small disk of the folder $1, $2 bytes large, with what is in it, runs the rest, and puts what is left there
+# into the folder $3.
+ON_A_SMALL_DISK = """
+disk=$1 size=$2 left=$3
+shift 3
+mkdir "$left" && cp -a "$disk/." "$left" || exit 99
+mount -t tmpfs -o "size=$size" none "$disk" && cp -a "$left/." "$disk" || exit 99
+"$@"
+status=$?
+rm -rf "$left" && cp -a "$disk" "$left" || exit 99
+exit $status
+"""
+ON_A_READ_ONLY_DISK = """
+mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" || exit 99
+shift
+exec "$@"
+"""
+
+
+def may_mount():
+    try:
+        return subprocess.run([*PRIVATE_MOUNTS, "mount", "-t", "tmpfs", "none", SCRATCH], capture_output=True,
+                              timeout=60).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def files_up_to(size):
+    """For preexec_fn: no file may grow larger, as on a disk that is full."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+class FullDisks(Case):
+    """A file that may not grow stands for a full disk everywhere; a disk that is full, where one may be mounted."""
+
+    LONG = text_of(1, 700)  # a block, and a part of one
+    MORE = text_of(2, 300)
+
+    def setUp(self):
+        super().setUp()
+        self.partial = self.folder / "book.lhctx.partial"
+        self.left = self.folder.with_name(self.folder.name + ".left")
+
+    def tearDown(self):
+        shutil.rmtree(self.left, ignore_errors=True)
+        super().tearDown()
+
+    def on_small_disk(self, size, command):
+        """The result, and what is on the disk after."""
+        if not may_mount():
+            self.skipTest("no rights to mount a small disk: files that may not grow stand for it")
+        shutil.rmtree(self.left, ignore_errors=True)
+        result = run(command, before=[*PRIVATE_MOUNTS, "sh", "-c", ON_A_SMALL_DISK, "sh", self.folder, size, self.left])
+        self.assertNotEqual(result.returncode, 99, result.stderr)
+        return result, contents(self.left)
+
+    def sizes(self):
+        """Of the file of LONG alone, and with MORE behind it; and their bytes."""
+        self.must(ingest(self.file, self.LONG))
+        read = self.file.read_bytes()
+        self.must(append(self.file, self.MORE))
+        appended = self.file.read_bytes()
+        self.file.unlink()
+        return read, appended
+
+    def test_ingest_and_append_leave_what_was_there(self):
+        read, appended = self.sizes()
+        # Not even the first block has room.
+        self.file.write_bytes(read)
+        self.refused(ingest(self.file, self.MORE), self.partial, "cannot write", "nothing of the text was kept",
+                     preexec_fn=files_up_to(len(read) // 8))
+        self.refused(append(self.file, self.MORE), self.file, "cannot write", "is kept",
+                     preexec_fn=files_up_to(len(read) + 8192))
+        self.must(["context", "verify", self.file])
+        # The second has none: what was read stays, and goes on to the same bytes.
+        full = run(ingest(self.file, self.LONG), preexec_fn=files_up_to(len(read) - 4096))
+        self.assertEqual(full.returncode, 2)
+        self.says(full.stderr, self.partial, "cannot write", "up to token 2048 is kept", "the same command goes on")
+        self.assertEqual(sorted(contents(self.folder)), ["book.lhctx", "book.lhctx.partial"])
+        self.assertEqual(contents(self.folder)["book.lhctx"], digest(read))
+        self.must(ingest(self.file, self.LONG))
+        self.must(append(self.file, self.MORE))
+        self.assertEqual(contents(self.folder), {"book.lhctx": digest(appended)})
+
+    def test_a_disk_that_is_too_small_is_found_before_the_work(self):
+        read, appended = self.sizes()
+        result, left = self.on_small_disk(len(read) // 2, ingest(self.file, self.LONG))
+        self.assertEqual((result.returncode, left), (2, {}))
+        self.says(result.stderr, self.partial, "more tokens take", "are free there: make room")
+        self.file.write_bytes(read)
+        result, left = self.on_small_disk(len(read) + 65536, append(self.file, self.MORE))
+        self.assertEqual((result.returncode, left), (2, {"book.lhctx": digest(read)}))
+        self.says(result.stderr, self.file, "more tokens take", "are free there: make room")
+
+    def test_a_disk_that_is_full_in_the_end(self):
+        read, appended = self.sizes()
+        result, left = self.on_small_disk(len(read) - 4096, ingest(self.file, self.LONG))
+        self.assertEqual((result.returncode, list(left)), (2, [self.partial.name]))
+        self.says(result.stderr, self.partial, "No space left on device; make room", "up to token 2048 is kept")
+        shutil.copyfile(self.left / self.partial.name, self.partial)
+        self.must(ingest(self.file, self.LONG))
+        self.assertEqual(contents(self.folder), {"book.lhctx": digest(read)})
+        result, left = self.on_small_disk(len(appended) - 4096, append(self.file, self.MORE))
+        self.assertEqual((result.returncode, left), (2, {"book.lhctx": digest(read)}))
+        self.says(result.stderr, self.file, "No space left on device; make room")
+
+    def test_a_folder_that_may_only_be_read(self):
+        self.must(ingest(self.file, text_of(1, 60)))
+        if os.geteuid() == 0:
+            if not may_mount():
+                self.skipTest("root may write everywhere, and mount nothing")
+            before = [*PRIVATE_MOUNTS, "sh", "-c", ON_A_READ_ONLY_DISK, "sh", self.folder]
+        else:
+            before = []
+            self.file.chmod(0o444)
+            self.folder.chmod(0o555)
+        for command in (ingest(self.file, "text"), ingest(self.folder / "new.lhctx", "text"),
+                        append(self.file, "more")):
+            self.refused(command, self.folder, before=before)
+        self.must(ask(self.file, "who?"), before=before)
+        self.must(["context", "verify", self.file], before=before)
+        self.folder.chmod(0o755)
+
+
+class Overflow(Case):
+    """The folder of --kv-disk."""
+
+    TEXT = text_of(1, 1500)  # 2.8 MiB; the least that --kv-ram may be is 2
+
+    def read(self, *more, ram="2m", disk=None, n=1):
+        return ["run", "--no-chat", "-p", self.TEXT, *model(), "--compute", "f32", "--attn", "full", "-n", n,
+                "--kv-ram", ram, "--kv-disk", disk or self.folder, *more]
+
+    def test_no_folder_and_no_room(self):
+        missing = self.folder / "missing"
+        self.refused(self.read(disk=missing), missing, "no such")
+        self.refused(self.read("--kv-disk-max", "100k"), "--kv-disk-max", "100.0 KiB")
+        self.refused(self.read(ram="1k"), "--kv-ram is 1.0 KiB")
+        self.refused(self.read(), self.folder, "cannot write", preexec_fn=files_up_to(65536))
+
+    def test_a_small_disk(self):
+        if not may_mount():
+            self.skipTest("no rights to mount a small disk: files that may not grow stand for it")
+        left = self.folder.with_name(self.folder.name + ".left")
+        small = [*PRIVATE_MOUNTS, "sh", "-c", ON_A_SMALL_DISK, "sh", self.folder, "256k", left]
+        result = run(self.read(), before=small)
+        self.assertEqual((result.returncode, contents(left)), (2, {}))
+        self.says(result.stderr, self.folder, "--kv-disk", "256.0 KiB free")
+        shutil.rmtree(left)
+
+    def test_nothing_is_left_there(self):
+        self.must(self.read())
+        self.assertEqual(os.listdir(self.folder), [])
+        process = start(self.read("--backend", "ref", n=1000000))
+        while process.poll() is None and not any(
+                os.readlink(link).startswith(str(self.folder)) for link in open_files(process.pid)):
+            time.sleep(0.001)
+        time.sleep(0.2)
+        self.assertIsNone(process.poll(), "it ended before it could be killed")
+        process.kill()
+        process.communicate()
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+def open_files(pid):
+    found = []
+    for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        if os.path.lexists(link):
+            found.append(link)
+    return found
+
+
+class Interrupted(Case):
+    SLOW = ["--backend", "ref"]
+
+    def interrupted(self, command, ready, **keywords):
+        process = start(command, **keywords)
+        while process.poll() is None and not ready(process):
+            time.sleep(0.001)
+        self.assertIsNone(process.poll(), "it ended before it could be interrupted")
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, error)
+        return output, error
+
+    def test_ingest(self):
+        partial = self.folder / "book.lhctx.partial"
+        text = text_of(1, 1400)
+        self.must(ingest(self.file, text, *self.SLOW))
+        whole = self.file.read_bytes()
+        self.file.unlink()
+        # Before a block was read: nothing is left.
+        _, error = self.interrupted(ingest(self.file, text, *self.SLOW), lambda _: partial.exists())
+        self.says(error, "interrupted; nothing of the text was kept")
+        self.assertEqual(contents(self.folder), {})
+        # Behind one: the same command goes on, and another one does not.
+        with_pages = len(whole) // 4
+        _, error = self.interrupted(ingest(self.file, text, *self.SLOW),
+                                    lambda _: partial.exists() and partial.stat().st_size > with_pages)
+        self.says(error, "interrupted; the text up to token 2048 is kept", "the same command goes on")
+        self.assertEqual(list(contents(self.folder)), [partial.name])
+        self.refused(ingest(self.file, "another text", *self.SLOW), partial, "another text", "--restart")
+        self.refused(ask(partial, "who?"), partial, "no finished text")
+        self.must(ingest(self.file, text, *self.SLOW))
+        self.assertEqual(contents(self.folder), {"book.lhctx": digest(whole)})
+
+    def test_append(self):
+        self.must(ingest(self.file, text_of(1, 60), *self.SLOW))
+        before = self.file.read_bytes()
+        more = append(self.file, text_of(2, 700), *self.SLOW)
+        self.interrupted(more, lambda _: self.file.stat().st_size > len(before))
+        self.must(["context", "verify", self.file])
+        self.assertEqual(len(answers(self.must(ask(self.file, "who?")))), 1)
+        self.refused(append(self.file, "another text", *self.SLOW), self.file, "another text")
+        self.must(more)
+        self.assertEqual(list(contents(self.folder)), ["book.lhctx"])
+        self.must(["context", "verify", self.file])
+
+    def test_ask(self):
+        self.must(ingest(self.file, text_of(1, 60)))
+        before = contents(self.folder)
+        asked = ["ask", self.file, *model(), "--kv-disk", self.folder]
+        output, _ = self.interrupted([*asked, "-n", 1000000, "-q", "who?"],
+                                     lambda process: select.select([process.stdout], [], [], 0)[0])
+        self.assertNotEqual(output, b"")
+        # While it waits for a question.
+        self.interrupted(asked, lambda process: b"opened in" in process.stderr.readline(), stdin=subprocess.PIPE)
+        self.assertEqual(contents(self.folder), before)
+
+
+class Budget(Case):
+    """The peak of a process's memory is what `info -c N` says: at most 5% and the program's own above it, and not
+    below. The model has 64 KiB of keys and values a token, and 2.5 MB of weights."""
+
+    TEXT = text_of(1, 1600)
+    METHOD = ["--attn", "longheads,chunk=64,window=256,begin=512", "--compute", "f32"]
+
+    def setUp(self):
+        super().setUp()
+        if b"__asan_init" in pathlib.Path(PROGRAM).read_bytes():
+            self.skipTest("the address sanitizer takes memory of its own")
+        self.model = ["-m", MODELS / "deep.gguf", "-t", 2]
+        self.n_tokens = len(self.must(["tokenize", "-m", MODELS / "deep.gguf", "-p", self.TEXT]).split())
+
+    def predicted(self, *options):
+        """Of a text with question and answer: all, and what the program itself may take; bytes."""
+        info = self.must(["info", MODELS / "deep.gguf", "-c", self.n_tokens + 20, "-t", 2, *self.METHOD, *options])
+        size = r"([0-9.]+) MiB"
+        total, own = re.search(rf"tokens: {size} = .* at most {size}", info.decode()).groups()
+        return float(total) * (1 << 20), float(own) * (1 << 20)
+
+    def holds(self, command, *options):
+        process = subprocess.Popen(argv([*command, *options]), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        peak = used.ru_maxrss * 1024
+        total, own = self.predicted(*options)
+        self.assertLess(peak, 1.05 * total + own, command[0])
+        return peak, total
+
+    def test_reading_and_asking_keep_to_it(self):
+        reads = [["run", "--no-chat", "-p", self.TEXT, "-n", 2, *self.model, *self.METHOD],
+                 ["ingest", "-p", self.TEXT, "-o", self.file, *self.model, *self.METHOD]]
+        for options in ([], ["--kv-ram", "32m"]):
+            for command in reads:
+                peak, total = self.holds(command, *options)
+                self.assertGreater(peak, total, command[0])  # all of it is used, and the program itself comes to it
+        self.holds(["ask", self.file, "-q", "who?", "-n", 2, *self.model], "--kv-ram", "32m")
+        self.assertGreater(self.predicted()[0], 5 * self.predicted("--kv-ram", "32m")[0])
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)  # also for who is not root
+        MODELS = pathlib.Path(name) / "models"
+        SCRATCH = pathlib.Path(name) / "scratch"
+        SCRATCH.mkdir()
+        subprocess.run([sys.argv[2], str(MODELS)], check=True)
+        unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
