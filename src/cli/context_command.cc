@@ -111,7 +111,7 @@ Result<int> Append(const ContextOptions& options) {
 
   LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
   LH_ASSIGN(EngineOptions load, OptionsFor(setup, given));
-  load.kv_disk = std::filesystem::absolute(options.path).parent_path().string();
+  LH_TRY(SendPagesTo(options.path, options.model, load));
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
   LH_ASSIGN(const std::vector<TokenId> tokens,
             engine->tokenizer().Encode(text, {.goes_on = true, .cancel = &InterruptToken()}));
@@ -193,7 +193,7 @@ void AddContextCommand(CLI::App& program, Command& command) {
   text->add_flag("--tokens", options->tokens, "token ids, one a line; needs no model");
   AddModelOptions(*text, options->model, /*with_attention=*/false);
   app->footer(
-      "docs/context-file.md has the format; tools/context/verify.py checks a file without this program.");
+      "What is appended is read as 'ingest' reads. docs/context-file.md has the format; tools/context/verify.py checks a file without this program.");
 }
 
 }  // namespace longheads

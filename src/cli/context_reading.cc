@@ -2,11 +2,29 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+
+#include "base/memory.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 
 namespace longheads {
+
+void LimitPages(EngineOptions& options) {
+  if (options.kv_ram == 0) options.kv_ram = std::max<uint64_t>(AvailableMemory() / 2, 64 << 20);
+}
+
+Status SendPagesTo(const std::string& path, const ModelOptions& given, EngineOptions& options) {
+  if (given.kv_disk != ModelOptions().kv_disk || options.kv_disk_max > 0) {
+    return InvalidInput(
+        fmt::format("--kv-disk and --kv-disk-max have no place here: keys and values go to {} itself", path));
+  }
+  options.kv_disk = std::filesystem::absolute(path).parent_path().string();
+  LimitPages(options);
+  return {};
+}
 
 Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet) {
   if (quiet) return {};

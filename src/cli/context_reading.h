@@ -6,9 +6,17 @@
 #include <span>
 #include <string_view>
 
+#include "cli/model_options.h"
 #include "engine/context.h"
 
 namespace longheads {
+
+// Pages of a context file come as they are asked for; they may not fill the memory: without --kv-ram, half of
+// what is free.
+void LimitPages(EngineOptions& options);
+
+// Pages of what is read go to the context file at `path`: sets the folder, and refuses other wishes.
+Status SendPagesTo(const std::string& path, const ModelOptions& given, EngineOptions& options);
 
 // Says on stderr how many bytes of a text have no token in the vocabulary, where there are any.
 Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet);

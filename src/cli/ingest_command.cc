@@ -102,8 +102,7 @@ Result<int> Ingest(const IngestOptions& options) {
 
   LH_ASSIGN(EngineOptions load, EngineOptionsOf(options.model));
   load.kv_may_leave = true;
-  // Pages go to the file itself, so that it is its folder which must have room.
-  load.kv_disk = std::filesystem::absolute(options.out).parent_path().string();
+  LH_TRY(SendPagesTo(options.out, options.model, load));
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
   const bool chat = !options.no_chat && engine->chat_template() != nullptr;
   if (!chat && !options.no_chat && engine->file().Find("tokenizer.chat_template") != nullptr) {
@@ -165,7 +164,8 @@ void AddIngestCommand(CLI::App& program, Command& command) {
   app->footer(
       "White space at the end of the text is left out. After a kill or Ctrl-C the same command goes on "
       "behind the last\n"
-      "whole block.\n\nExamples:\n"
+      "whole block. Keys and values go to the file itself; without --kv-ram, half of the memory that is free may hold\n"
+      "some of them at a time.\n\nExamples:\n"
       "  longheads ingest -f book.txt -o book.lhctx\n"
       "  longheads ingest -f logs.txt -o logs.lhctx --attn longheads,window=2048 --kv-type q8 --kv-ram 1g");
   app->callback([options, &command] { command = [options] { return Ingest(*options); }; });

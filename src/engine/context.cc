@@ -230,6 +230,7 @@ Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl
   LH_TRY(Commit());
   const int64_t total = static_cast<int64_t>(tokens.size());
   LH_TRY(CheckDisk(total));
+  LH_TRY(engine_.CheckMemory(session_, total));  // not in the middle of hours of work
   for (int64_t begin = 0, end = 0; begin < total; begin = end) {
     end = std::min(total, begin + engine_.BlockBehind(session_));
     ForwardControl of_block = control;
@@ -291,6 +292,7 @@ Result<Session> OpenContext(Engine& engine, const std::string& path) try {
   LH_ASSIGN(const ContextSetup setup, ParseContextSetup(path, reader.header().metadata));
   LH_TRY(Agree(engine, path, reader.header(), setup));
   const ContextContents contents = reader.TakeContents();
+  LH_TRY(engine.CheckOpening(static_cast<int64_t>(contents.tokens.size())));
   Session session = engine.NewSession();
   LH_TRY(SessionArchive::Restore(engine, contents, std::make_shared<FinishedPages>(std::move(reader)), path,
                                  session));

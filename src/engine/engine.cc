@@ -174,10 +174,12 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   MemoryPlan plan;
   plan.weights = weight_bytes_ + transformer_->PreparedBytes();
   const KvGeometry& geometry = transformer_->kv_pool()->geometry();
-  plan.kv = geometry.BytesFor(n);
-  plan.tables = static_cast<uint64_t>(geometry.PagesFor(n)) * KvPool::kTableBytes;
+  const auto n_pages = static_cast<uint64_t>(geometry.PagesFor(n));
+  const bool on_disk = transformer_->kv_pool()->on_disk();
+  plan.kv = n_pages * static_cast<uint64_t>(on_disk ? geometry.PageStride() : geometry.PageBytes());
+  plan.tables = n_pages * KvPool::kTableBytes;
   if (kv_ram_ > 0 && plan.kv > kv_ram_) {
-    plan.disk = static_cast<uint64_t>(geometry.PagesFor(n)) * static_cast<uint64_t>(geometry.PageStride());
+    plan.disk = plan.kv;
     plan.kv = kv_ram_;
   }
   for (const LayerAttention& layer : transformer_->attention()) plan.state += layer.policy->StateBytes(n);
@@ -332,28 +334,50 @@ Status Engine::Guard(Session& session, const std::function<Status()>& work) {
 }
 
 Status Engine::CheckMemory(const Session& session, int64_t n_new) const {
+  LH_TRY(CheckDisk(session, n_new));
   const MemoryPlan now = PlanMemory(session.size());
   const MemoryPlan then = PlanMemory(session.size() + n_new);
-  const uint64_t more = then.kv - now.kv + then.tables - now.tables + then.state - now.state + then.working;
+  const KvPool& pool = *transformer_->kv_pool();
+  // Of a text that was opened little may be in memory yet.
+  const uint64_t near =
+      pool.on_disk() ? static_cast<uint64_t>(pool.n_near() * pool.geometry().PageStride()) : now.kv;
+  return CheckFits(then.kv - std::min({near, now.kv, then.kv}) + then.tables - now.tables + then.state -
+                       now.state + then.working,
+                   fmt::format("{} more tokens", n_new));
+}
+
+Status Engine::CheckOpening(int64_t n_tokens) const {
+  const MemoryPlan plan = PlanMemory(n_tokens);
+  return CheckFits(plan.total() - plan.weights, fmt::format("the text's {} tokens", n_tokens));
+}
+
+Status Engine::CheckFits(uint64_t bytes, const std::string& what) const {
   // Pages that other sessions gave back are there to be used again.
   const uint64_t available = AvailableMemory() + transformer_->kv_pool()->FreeBytes();
-  if (then.disk > 0) LH_TRY(CheckDisk(then.disk - now.disk, then.disk));
-  if (more <= available) return {};
+  if (bytes <= available) return {};
   return MakeError(
       ErrorKind::kOutOfMemory,
-      fmt::format("{} more tokens take {} of memory, but only {} are free: use a shorter text{}{}", n_new,
-                  FormatBytes(more), FormatBytes(available),
+      fmt::format("{} take {} of memory, but only {} are free: use a shorter text{}{}", what,
+                  FormatBytes(bytes), FormatBytes(available),
                   kv_ram_ > 0 ? ", or a smaller --kv-ram" : ", or --kv-ram, which keeps the rest on disk",
                   kv_type_ == KvType::kQ8 ? "" : ", or --kv-type q8"));
 }
 
-Status Engine::CheckDisk(uint64_t more, uint64_t total) const {
+Status Engine::CheckDisk(const Session& session, int64_t n_new) const {
+  const KvPool& pool = *transformer_->kv_pool();
+  const uint64_t then = PlanMemory(session.size() + n_new).disk;
+  // Whoever writes a context file looks himself.
+  if (then == 0 || pool.file() != overflow_) return {};
+  // Pages of an opened text are on disk already, and stay there.
+  const auto opened = static_cast<uint64_t>(session.state_.kv.n_adopted() * pool.geometry().PageStride());
+  const uint64_t now = PlanMemory(session.size()).disk;
+  const uint64_t total = then - std::min(opened, then);
+  const uint64_t more = total - std::min(now - std::min(opened, now), total);
   if (kv_disk_max_ > 0 && total > kv_disk_max_) {
     return MakeError(ErrorKind::kIo,
                      fmt::format("the text's keys and values take {} of disk, but --kv-disk-max is {}",
                                  FormatBytes(total), FormatBytes(kv_disk_max_)));
   }
-  if (transformer_->kv_pool()->file() != overflow_) return {};  // whoever writes a context file looks himself
   LH_ASSIGN(const uint64_t free, FreeSpace(kv_disk_));
   if (more <= free) return {};
   return MakeError(

@@ -134,6 +134,11 @@ class Engine {
   std::string ExplainAttention() const;
   std::string AttentionWarning(int64_t n_tokens) const;
   MemoryPlan PlanMemory(int64_t n_tokens) const;
+  // Whether memory, and the disk where pages leave it, have room for n_new tokens more: kOutOfMemory or kIo,
+  // with the option to change, where they have not. Prefill and Decode look themselves.
+  Status CheckMemory(const Session& session, int64_t n_new) const;
+  // The memory for a text that is opened, of which nothing is there yet.
+  Status CheckOpening(int64_t n_tokens) const;
   // Of a prompt of n_tokens, and of generating the token after n_tokens - 1 others.
   ComputeCost PlanPrefill(int64_t n_tokens) const;
   ComputeCost PlanDecode(int64_t n_tokens) const;
@@ -201,12 +206,12 @@ class Engine {
   Engine();
   // Runs `work` on one session and puts the session back as it was if it fails or throws.
   Status Guard(Session& session, const std::function<Status()>& work);
-  Status CheckMemory(const Session& session, int64_t n_new) const;
-  Status CheckDisk(uint64_t more, uint64_t total) const;
+  Status CheckDisk(const Session& session, int64_t n_new) const;
+  Status CheckFits(uint64_t bytes, const std::string& what) const;  // "WHAT take ... of memory, but"
   // After a decode step: lets sessions read the inserted tokens that are due, and takes over their rows.
   Status DecodeInserted(std::span<Session* const> sessions, std::vector<float>& hidden);
 
-  std::string attention_spec_;      // empty where it was given otherwise
+  std::string attention_spec_;  // empty where it was given otherwise
   RopeOverrides rope_;
   AttentionModel attention_model_;  // what attention is made for
   // Floating-point operations: of all linear layers for a token; of the vocabulary's product; and the

@@ -118,7 +118,7 @@ void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_
 }
 
 void KvSequence::Expect(int64_t layer) const {
-  if (!on_disk() || layer >= geometry().n_layers) return;
+  if (!on_disk()) return;
   const int64_t n_pages = (size_ + kPageTokens - 1) / kPageTokens;
   const auto send = [&](std::vector<std::vector<int64_t>>& table, KvPool::Room room) {
     for (int64_t head = 0; head < geometry().n_kv_heads; ++head) {
@@ -143,6 +143,7 @@ void KvSequence::Adopt(int64_t n, std::span<const KvPool::Place> pages) {
     }
   }
   size_ = n;
+  n_adopted_ = n / kPageTokens * static_cast<int64_t>(tables_.size());
 }
 
 KvSequence KvSequence::Fork() const {
@@ -153,12 +154,14 @@ KvSequence KvSequence::Fork() const {
     fork.tables_[i].assign(tables_[i].begin(), tables_[i].begin() + n_pages);
   }
   fork.size_ = size_;
+  fork.n_adopted_ = n_adopted_;
   return fork;
 }
 
 void KvSequence::Truncate(int64_t n) {
   LH_CHECK(n >= 0 && n <= size_);
   size_ = n;
+  n_adopted_ = std::min(n_adopted_, n / kPageTokens * static_cast<int64_t>(tables_.size()));
   const std::size_t n_pages = static_cast<std::size_t>((n + kPageTokens - 1) / kPageTokens);
   for (auto& table : tables_) table.resize(std::min(table.size(), n_pages));
 }

@@ -56,8 +56,8 @@ class KvSequence {
   // Pages of a layer and head that will be read soon, in this order.
   void WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const;
   // What the newest token read of a layer and head, and what it nearly read; Expect sends for what is so
-  // remembered of all heads of a layer, where there is such a layer: for what was nearly read as far as
-  // memory is free. One thread at a time for a layer.
+  // remembered of all heads of a layer: for what was nearly read as far as memory is free. One thread at a time for a
+  // layer.
   void Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
                 std::span<const int64_t> nearly) const;
   void Expect(int64_t layer) const;
@@ -72,6 +72,8 @@ class KvSequence {
   // Takes over pages that are on disk, as the whole of an empty sequence: [n_layers][n_kv_heads][pages of n
   // tokens].
   void Adopt(int64_t n, std::span<const KvPool::Place> pages);
+  // Pages that were taken over, and stay where they are: the full ones.
+  int64_t n_adopted() const { return n_adopted_; }
   const std::shared_ptr<KvPool>& pool() const { return pool_; }
 
   // A sequence that shares all pages; either may go on without the other seeing it.
@@ -93,6 +95,7 @@ class KvSequence {
   std::shared_ptr<KvPool> pool_;
   std::vector<std::vector<std::shared_ptr<KvPage>>> tables_;  // [n_layers * n_kv_heads][n_pages]
   int64_t size_ = 0;
+  int64_t n_adopted_ = 0;
   // [n_layers * n_kv_heads], where pages leave memory.
   mutable std::vector<std::vector<int64_t>> remembered_;
   mutable std::vector<std::vector<int64_t>> nearly_;

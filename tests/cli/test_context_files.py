@@ -376,7 +376,9 @@ class TwoWriters(Case):
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self.assertIsNone(process.poll(), "it ended before it could be stopped")
-        time.sleep(0.1)  # what the system was writing for it comes to its end
+        before = None
+        while before != (before := contents(self.folder)):  # what the system was writing for it comes to its end
+            time.sleep(0.3)
         return process
 
     def ended(self, process):
@@ -484,7 +486,7 @@ class FullDisks(Case):
                      preexec_fn=files_up_to(len(read) + 8192))
         self.must(["context", "verify", self.file])
         # The second has none: what was read stays, and goes on to the same bytes.
-        full = run(ingest(self.file, self.LONG), preexec_fn=files_up_to(len(read) - 4096))
+        full = run(ingest(self.file, self.LONG, "--restart"), preexec_fn=files_up_to(len(read) - 4096))
         self.assertEqual(full.returncode, 2)
         self.says(full.stderr, self.partial, "cannot write", "up to token 2048 is kept", "the same command goes on")
         self.assertEqual(sorted(contents(self.folder)), ["book.lhctx", "book.lhctx.partial"])
@@ -639,6 +641,47 @@ class Interrupted(Case):
         self.assertEqual(contents(self.folder), before)
 
 
+class Again(Case):
+    """What a command does that finds its work done, or another's begun."""
+
+    def info(self):
+        return json.loads(self.must(["context", "info", self.file, "--json"]))
+
+    def test_a_text_that_is_there_is_not_read_again(self):
+        self.must(ingest(self.file, text_of(1, 200)))
+        before = self.file.stat()
+        told = run([word for word in ingest(self.file, text_of(1, 200)) if word != "--quiet"])
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertIn(b"holds this text already", told.stderr)
+        self.assertEqual((self.file.stat().st_ino, self.file.stat().st_mtime_ns), (before.st_ino, before.st_mtime_ns))
+        self.must(ingest(self.file, text_of(1, 200), "--restart"))
+        self.assertNotEqual(self.file.stat().st_ino, before.st_ino)
+        self.must(ingest(self.file, text_of(2, 200)))  # another text takes its place, as ever
+        self.assertIn(text_of(2, 200).encode()[:40], self.must(["context", "export", self.file, *model()]))
+
+    def test_keys_and_values_go_to_the_file_itself(self):
+        self.must(ingest(self.file, text_of(1, 200)))
+        for flag, value in (("--kv-disk", self.folder), ("--kv-disk-max", "1g")):
+            self.refused(ingest(self.folder / "other.lhctx", "text", flag, value), "--kv-disk", "other.lhctx itself")
+            self.refused(append(self.file, "text", flag, value), "--kv-disk", "book.lhctx itself")
+
+    def test_an_unfinished_addition_can_be_dropped(self):
+        self.must(ingest(self.file, text_of(1, 200)))
+        before = self.info()
+        process = start([*append(self.file, text_of(2, 2000)), "--backend", "ref"])
+        while process.poll() is None and not self.info()["unfinished_tokens"]:
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+        info = self.info()
+        self.assertGreater(info["unfinished_tokens"], 0, "it ended before it could be killed")
+        self.assertEqual(info["tokens"], before["tokens"])
+        self.refused(append(self.file, "other words"), "another text was being added", "--restart")
+        self.must(append(self.file, "other words", "--restart"))
+        self.assertFalse(self.info()["unfinished"])
+        self.assertIn(b"other words", self.must(["context", "export", self.file, *model()])[-40:])
+
+
 class Budget(Case):
     """The peak of a process's memory is what `info -c N` says: at most 5% and the program's own above it, and not
     below. The model has 64 KiB of keys and values a token, and 2.5 MB of weights."""
@@ -673,7 +716,7 @@ class Budget(Case):
 
     def test_reading_and_asking_keep_to_it(self):
         reads = [["run", "--no-chat", "-p", self.TEXT, "-n", 2, *self.model, *self.METHOD],
-                 ["ingest", "-p", self.TEXT, "-o", self.file, *self.model, *self.METHOD]]
+                 ["ingest", "-p", self.TEXT, "-o", self.file, "--restart", *self.model, *self.METHOD]]
         for options in ([], ["--kv-ram", "32m"]):
             for command in reads:
                 peak, total = self.holds(command, *options)
