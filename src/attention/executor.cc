@@ -306,7 +306,7 @@ void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, std::span<con
   // What is in memory first: the rest comes meanwhile.
   order_.resize(items_.size());
   std::iota(order_.begin(), order_.end(), std::size_t{0});
-  std::ranges::partition(order_, [&](std::size_t index) {
+  std::partition(order_.begin(), order_.end(), [&](std::size_t index) {
     const Item& item = items_[index];
     const AttentionSequence& sequence =
         blocks[item.block].sequences[static_cast<std::size_t>(item.segment->sequence)];
