@@ -1,0 +1,211 @@
+"""Reads and asks texts that are larger than the memory it is given, and writes what that took.
+
+    python3 tools/eval/larger_than_memory.py PART [--out DIR] [--work DIR] [--program FILE]
+
+    decode    tokens generated behind 64k tokens of Jane Austen: with all keys and values in memory, then with a quarter
+    million   a million tokens of Jane Austen and the King James Bible, with a pass key among them, on the default model:
+              read with 2 GiB of keys and values in memory, killed on the way, resumed, opened and asked, in 4 GiB in all
+    large     128k tokens on a 1.1B Llama of random weights, with 1 GiB in memory, in 4 GiB in all
+
+Each part writes DIR/PART.json (docs/results/larger-than-memory). The memory is limited by a cgroup (version 1 or 2), page
+cache included; where none can be made, for want of rights, that is said, and peaks of memory are measured all the same.
+Needs 40 GB in the folder of --work, which should be on a disk and not in memory, and an hour or two of 2 cores. Leave the
+machine alone meanwhile. Build the program before (make build), and fetch texts and model (make model).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "longheads"
+DEFAULT_MODEL = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"
+GIB = 1 << 30
+KEY = 71432
+
+
+class MemoryLimit:
+    """A cgroup of `size` bytes, without swap; the processes of Run go into it."""
+
+    ROOTS = ("/sys/fs/cgroup/memory", "/sys/fs/cgroup")
+
+    def __init__(self, size):
+        self.size = size
+        self.folder = None
+        if size is None:
+            return
+        for root in self.ROOTS:
+            folder = pathlib.Path(root) / f"longheads-{os.getpid()}"
+            try:
+                folder.mkdir()
+                first = "memory.limit_in_bytes" if (folder / "memory.limit_in_bytes").exists() else "memory.max"
+                (folder / first).write_text(str(size))
+            except OSError:
+                if folder.is_dir():
+                    folder.rmdir()
+                continue
+            self.folder = folder
+            return
+        print("no memory cgroup can be made here: memory is measured, and not limited", file=sys.stderr)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.folder:
+            self.folder.rmdir()
+
+    def enter(self):
+        if self.folder:
+            (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def peak(self):
+        for name in ("memory.max_usage_in_bytes", "memory.peak"):
+            path = self.folder / name if self.folder else None
+            if path and path.exists():
+                return int(path.read_text())
+        return None
+
+
+def run(command, limit, stdin=None, kill_after=None):
+    """Runs to the end, or to kill -9 after so many seconds; what it said and what it took."""
+    print("$", " ".join(map(str, command)), file=sys.stderr, flush=True)
+    start = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, preexec_fn=limit.enter)
+    killed = False
+    try:
+        out, err = process.communicate(stdin, timeout=kill_after)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        out, err = process.communicate()
+        killed = True
+    seconds = time.monotonic() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    err = "\n".join(line.split("\r")[-1] for line in err.splitlines())
+    print(err, file=sys.stderr, flush=True)
+    if not killed and process.returncode != 0:
+        sys.exit(f"larger_than_memory.py: the program ended with {process.returncode}")
+    return {"command": " ".join(map(str, command)), "killed": killed, "seconds": round(seconds, 1),
+            "cpu_seconds": round(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, 1),
+            "peak_with_cache": limit.peak(), "memory_limit": limit.size if limit.folder else None,
+            "out": out, "notes": [line for line in err.splitlines() if line.strip()]}
+
+
+class Measurement:
+    def __init__(self, options):
+        self.program = options.program
+        self.work = pathlib.Path(options.work)
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.runs = []
+
+    def run(self, *command, **keywords):
+        limit = keywords.pop("limit")
+        taken = run([self.program, *command], limit, **keywords)
+        self.runs.append(taken)
+        return taken
+
+    def limits(self):
+        """Of this machine: what its memory, its products and the disk of --work give."""
+        return json.loads(self.run("bench", "limits", "--json", "--disk", self.work, limit=MemoryLimit(None))["out"])
+
+
+def text_of(name):
+    path = CACHE / f"{name}.txt"
+    if not path.exists():
+        subprocess.run(["sh", ROOT / "tools/eval/text.sh", name, path], check=True)
+    return path.read_text(encoding="utf-8")
+
+
+def decode(m):
+    """What a token costs when three quarters of what it may choose from are on disk."""
+    length, n = 65536, 256
+    n_bytes = length * 30 * 3 * 64 * 2 * 2  # layers, KV heads, head size, K and V, bfloat16
+    text = m.work / "austen.txt"
+    text.write_text(text_of("austen"), encoding="utf-8")
+    sweep = ["bench", "sweep", "--attn", "auto", "--kv-type", "bf16", "--lengths", str(length), "-n", str(n), "--repeats", "1",
+             "--text", text]
+    rows = {}
+    for name, ram, limit in (("all", None, None), ("quarter", n_bytes // 4, n_bytes // 4 + GIB)):
+        out = m.work / f"decode-{name}"
+        with MemoryLimit(limit) as cgroup:
+            m.run(*sweep, "--out", out, *(["--kv-ram", f"{ram >> 20}m", "--kv-disk", m.work] if ram else []), limit=cgroup)
+        rows[name] = json.loads((out / "sweep.json").read_text())
+    return rows
+
+
+def read_and_ask(m, model, text, ram, attention, kv_type, questions, kill_after):
+    book = m.work / "text.lhctx"
+    for stale in (book, pathlib.Path(f"{book}.partial")):
+        stale.unlink(missing_ok=True)
+    ingest = ["ingest", "-m", model, "-f", text, "-o", book, "--attn", attention, "--compute", "int8",
+              "--kv-type", kv_type, "--kv-ram", ram]
+    with MemoryLimit(4 * GIB) as limit:
+        if kill_after:
+            m.run(*ingest, limit=limit, kill_after=kill_after)
+        m.run(*ingest, limit=limit)
+    with MemoryLimit(4 * GIB) as limit:
+        asked = m.run("ask", book, "-m", model, "--kv-ram", ram, "--json", "-n", "24", limit=limit,
+                      stdin="".join(f"{q}\n" for q in questions))
+    with MemoryLimit(4 * GIB) as limit:
+        m.run("context", "verify", book, limit=limit)
+    answers = [json.loads(line) for line in asked["out"].splitlines()]
+    opened = re.search(r"opened in ([\d.]+) s", "\n".join(asked["notes"]))
+    result = {"tokens": answers[0]["text_tokens"], "file_bytes": book.stat().st_size,
+              "opened_seconds": float(opened.group(1)), "answers": answers}
+    book.unlink()
+    return result
+
+
+def million(m):
+    # With the model's tokenizer a million tokens, and some.
+    text = (text_of("austen") + "\n\n" + text_of("kjv"))[:4_250_000]
+    middle = text.index("\n\n", len(text) // 2)
+    text = f"{text[:middle]}\n\nThe pass key is {KEY}. Remember it. {KEY} is the pass key.{text[middle:]}"
+    path = m.work / "million.txt"
+    path.write_text(text, encoding="utf-8")
+    questions = ["What is the pass key?", "Who is Mr. Darcy?", "Who was Noah?"]
+    return read_and_ask(m, DEFAULT_MODEL, path, "2g", "auto", "bf16", questions, kill_after=600)
+
+
+def large(m):
+    model = m.work / "llama-1.1B.gguf"
+    if not model.exists():
+        subprocess.run([sys.executable, ROOT / "bench/random_model.py", "1.1B", "Q4_K_M", model], check=True)
+    path = m.work / "large.txt"
+    path.write_text(text_of("austen")[:553_000], encoding="utf-8")  # some 131,000 tokens
+    attention = "longheads,chunk=256,window=2048,begin=2048"
+    return read_and_ask(m, model, path, "1g", attention, "bf16", ["What happened?", "Who spoke?"], kill_after=None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("decode", "million", "large"))
+    parser.add_argument("--out", default=ROOT / "docs/results/larger-than-memory")
+    parser.add_argument("--work", default="/var/tmp/longheads", help="folder on a disk with 40 GB free (%(default)s)")
+    parser.add_argument("--program", default=ROOT / "build/longheads")
+    options = parser.parse_args()
+    m = Measurement(options)
+    limits = m.limits()
+    result = {"decode": decode, "million": million, "large": large}[options.part](m)
+    for taken in m.runs:
+        taken.pop("out")
+    out = pathlib.Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{options.part}.json"
+    text = json.dumps({"limits": limits, "result": result, "runs": m.runs}, indent=1, ensure_ascii=False)
+    path.write_text(text.replace(str(m.work), "WORK").replace(str(CACHE), "CACHE").replace(str(ROOT), ".") + "\n",
+                    encoding="utf-8")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
