@@ -33,18 +33,10 @@ std::vector<TokenId> Piece(std::span<const TokenId> text, int64_t n, std::mt1993
 
 class Runner {
  public:
-  Runner(Engine& engine, const SweepOptions& options, const SweepHooks& hooks)
-      : engine_(engine), options_(options), hooks_(hooks) {}
+  Runner(Engine& engine, const SweepOptions& options, const SweepHooks& hooks, std::span<const TokenId> text)
+      : engine_(engine), options_(options), hooks_(hooks), text_(text) {}
 
   Status Run(SweepRow& row) {
-    if (!options_.text.empty()) {
-      LH_ASSIGN(text_, engine_.tokenizer().Encode(options_.text, {.cancel = hooks_.cancel}));
-      if (static_cast<int64_t>(text_.size()) < row.length + options_.n_decode) {
-        return InvalidInput(
-            fmt::format("--text has {} tokens; a prompt of {} and {} after it need a longer one",
-                        text_.size(), row.length, options_.n_decode));
-      }
-    }
     LH_TRY(engine_.ExpectText(row.length + options_.n_decode));
     row.compute = engine_.compute();
     row.kv_type = engine_.kv_type();
@@ -96,7 +88,7 @@ class Runner {
   Engine& engine_;
   const SweepOptions& options_;
   const SweepHooks& hooks_;
-  std::vector<TokenId> text_;
+  std::span<const TokenId> text_;
   std::vector<double> prefill_, decode_;
 };
 
@@ -113,12 +105,25 @@ Status CheckOptions(const SweepOptions& options) {
   return {};
 }
 
+// The tokens of options.text; none where prompts are random. Refuses a text that is shorter than a prompt
+// with what follows it.
+Result<std::vector<TokenId>> EncodeText(const Engine& engine, const SweepOptions& options,
+                                        const CancelToken* cancel) {
+  if (options.text.empty()) return std::vector<TokenId>();
+  LH_ASSIGN(std::vector<TokenId> tokens, engine.tokenizer().Encode(options.text, {.cancel = cancel}));
+  const int64_t longest = *std::max_element(options.lengths.begin(), options.lengths.end());
+  if (static_cast<int64_t>(tokens.size()) >= longest + options.n_decode) return tokens;
+  return InvalidInput(fmt::format("--text has {} tokens; a prompt of {} and {} after it need a longer one",
+                                  tokens.size(), longest, options.n_decode));
+}
+
 }  // namespace
 
 Status CheckSweep(const SweepOptions& options, const SweepHooks& hooks) {
   LH_TRY(CheckOptions(options));
   for (const std::string& attention : options.attention) {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
+    LH_TRY(EncodeText(*engine, options, hooks.cancel));
     for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(length + options.n_decode));
   }
   return {};
@@ -130,7 +135,8 @@ Status RunSweep(SweepOptions options, const SweepHooks& hooks, std::vector<Sweep
   for (const std::string& attention : options.attention) {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
     if (hooks.on_method) hooks.on_method(*engine, attention);
-    Runner runner(*engine, options, hooks);
+    LH_ASSIGN(const std::vector<TokenId> text, EncodeText(*engine, options, hooks.cancel));
+    Runner runner(*engine, options, hooks, text);
     for (const int64_t length : options.lengths) {
       SweepRow row{.attention = attention, .length = length};
       LH_TRY(runner.Run(row));

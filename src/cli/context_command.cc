@@ -193,7 +193,7 @@ void AddContextCommand(CLI::App& program, Command& command) {
   text->add_flag("--tokens", options->tokens, "token ids, one a line; needs no model");
   AddModelOptions(*text, options->model, /*with_attention=*/false);
   app->footer(
-      "What is appended is read as 'ingest' reads. docs/context-file.md has the format; tools/context/verify.py checks a file without this program.");
+      "docs/context-file.md has the format; tools/context/verify.py checks a file without this program.");
 }
 
 }  // namespace longheads

@@ -43,6 +43,13 @@ Result<std::vector<TokenId>> Encode(const Engine& engine, const std::string& tex
   return engine.tokenizer().Encode(trimmed, {.add_special = true, .cancel = cancel});
 }
 
+// Whether it was read with the same options; who wrote it, and where the text came from, does not matter.
+bool SameOptions(ContextSetup before, const ContextSetup& setup) {
+  before.program = setup.program;
+  before.source = setup.source;
+  return WriteContextSetup(before) == WriteContextSetup(setup);
+}
+
 // Whether the file holds this very text, read with these options: an earlier command may have been killed
 // behind the last of its writes.
 Result<bool> IsThereAlready(const IngestOptions& options, const ContextSetup& setup,
@@ -53,12 +60,8 @@ Result<bool> IsThereAlready(const IngestOptions& options, const ContextSetup& se
   }
   const auto reader = ContextReader::Open(options.out, {});
   if (!reader) return false;  // Begin says what is to be said
-  auto before = ParseContextSetup(options.out, reader->header().metadata);
-  if (!before) return false;
-  before->program = setup.program;
-  before->source = setup.source;
-  return WriteContextSetup(*before) == WriteContextSetup(setup) &&
-         std::ranges::equal(reader->contents().tokens, tokens);
+  const auto before = ParseContextSetup(options.out, reader->header().metadata);
+  return before && SameOptions(*before, setup) && std::ranges::equal(reader->contents().tokens, tokens);
 }
 
 // What was begun with this text and these options goes on; anything else is left alone.
@@ -78,11 +81,8 @@ Result<std::unique_ptr<ContextIngest>> BeginOrResume(Engine& engine, const Inges
     }
     return MakeError(resumed.error().kind, fmt::format("{}; --restart begins anew", why));
   }
-  ContextSetup before = (*resumed)->setup();
-  before.program = setup.program;
-  before.source = setup.source;
   const std::vector<TokenId>& read = (*resumed)->session().tokens();
-  if (WriteContextSetup(before) != WriteContextSetup(setup) || read.size() > tokens.size() ||
+  if (!SameOptions((*resumed)->setup(), setup) || read.size() > tokens.size() ||
       !std::equal(read.begin(), read.end(), tokens.begin())) {
     return InvalidInput(
         fmt::format("{} holds the beginning of another text, or of this one read with other options: give "
@@ -164,7 +164,8 @@ void AddIngestCommand(CLI::App& program, Command& command) {
   app->footer(
       "White space at the end of the text is left out. After a kill or Ctrl-C the same command goes on "
       "behind the last\n"
-      "whole block. Keys and values go to the file itself; without --kv-ram, half of the memory that is free may hold\n"
+      "whole block. Keys and values go to the file itself; without --kv-ram, half of the memory that is free "
+      "may hold\n"
       "some of them at a time.\n\nExamples:\n"
       "  longheads ingest -f book.txt -o book.lhctx\n"
       "  longheads ingest -f logs.txt -o logs.lhctx --attn longheads,window=2048 --kv-type q8 --kv-ram 1g");

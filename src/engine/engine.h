@@ -63,8 +63,7 @@ class Session {
 };
 
 // What a process takes beside its plan, whatever the text: the program and its libraries, the vocabulary's
-// tables, each thread's scratch. 20 MiB on a model of no size, 25 to 36 with 376 MiB of keys and values on
-// two threads.
+// tables, each thread's scratch. Peaks are held to it by tests/cli/test_context_files.py, on two threads.
 inline constexpr uint64_t kProgramBytes = 48 << 20;
 
 // Bytes. The process's peak is not more than 5% above the total and kProgramBytes.

@@ -62,8 +62,8 @@ class FrameSlab {
   // Throws std::bad_alloc. Not zeroed: what is not written to takes no memory.
   FrameSlab(int64_t n_frames, int64_t frame_bytes)
       : frame_bytes_(frame_bytes),
-        data_(static_cast<std::byte*>(
-            ::operator new(static_cast<std::size_t>(n_frames* frame_bytes), kAlign))) {}
+        data_(static_cast<std::byte*>(::operator new(
+            static_cast<std::size_t>(n_frames) * static_cast<std::size_t>(frame_bytes), kAlign))) {}
 
   PageFrame frame(int64_t i) const { return PageFrame(data_.get() + i * frame_bytes_); }
 
