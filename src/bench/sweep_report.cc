@@ -15,17 +15,12 @@ namespace {
 Measured PrefillSpeed(const SweepRow& row) { return PerSecond(static_cast<double>(row.length), row.prefill); }
 Measured DecodeSpeed(const SweepRow& row) { return PerSecond(1, row.decode); }
 
-bool OnDisk(const SweepRow& row) { return row.prefill_traffic.hits + row.prefill_traffic.misses > 0; }
-
-double Share(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-}
-// Of readings of a page: those that found it in memory.
-double HitRate(const KvTraffic& traffic) { return Share(traffic.hits, traffic.hits + traffic.misses); }
+bool OnDisk(const SweepRow& row) { return row.prefill_traffic.asked() > 0; }
 
 // That came from disk for one token.
 double DiskBytes(const SweepRow& row) {
-  return Share(row.decode_traffic.bytes_read, static_cast<uint64_t>(row.decode.n));
+  const auto bytes = static_cast<double>(row.decode_traffic.bytes_read);
+  return row.decode.n == 0 ? 0 : bytes / static_cast<double>(row.decode.n);
 }
 
 }  // namespace
@@ -61,10 +56,9 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
     const KvTraffic& t = row.decode_traffic;
     table += fmt::format(
         "{}, {} tokens: {:.1f}% of readings of a page found it in memory, {} a token came from disk, {:.0f}% "
-        "of "
-        "{} pages read ahead were used; the prompt read {} and wrote {}\n",
-        row.attention, row.length, 100 * HitRate(t), FormatBytes(static_cast<uint64_t>(DiskBytes(row))),
-        100 * Share(t.read_ahead_used, t.read_ahead), t.read_ahead,
+        "of {} pages read ahead were used; the prompt read {} and wrote {}\n",
+        row.attention, row.length, 100 * t.hit_rate(), FormatBytes(static_cast<uint64_t>(DiskBytes(row))),
+        100 * t.used_ahead(), t.read_ahead,
         FormatBytes(row.prefill_traffic.bytes_read / static_cast<uint64_t>(row.prefill.n)),
         FormatBytes(row.prefill_traffic.bytes_written / static_cast<uint64_t>(row.prefill.n)));
   }
@@ -89,7 +83,7 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
                        CsvField(setup.text), setup.seed, CsvField(row.kernels), CsvField(ProcessorName()),
                        limits.threads, limits.read.median, limits.products(row.compute).median);
     if (OnDisk(row)) {
-      csv += fmt::format("{:.4g},{:.4f},{:.0f},{},{}\n", limits.disk.median, HitRate(row.decode_traffic),
+      csv += fmt::format("{:.4g},{:.4f},{:.0f},{},{}\n", limits.disk.median, row.decode_traffic.hit_rate(),
                          DiskBytes(row), row.decode_traffic.read_ahead, row.decode_traffic.read_ahead_used);
     } else {
       csv += ",,,,\n";
@@ -120,7 +114,7 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
                            {"decode_share", DecodeShare(row, limits)},
                            {"peak_memory", row.peak_memory}});
     if (OnDisk(row)) {
-      all["rows"].back()["decode_traffic"] = {{"hit_rate", HitRate(row.decode_traffic)},
+      all["rows"].back()["decode_traffic"] = {{"hit_rate", row.decode_traffic.hit_rate()},
                                               {"disk_bytes_a_token", DiskBytes(row)},
                                               {"read_ahead", row.decode_traffic.read_ahead},
                                               {"read_ahead_used", row.decode_traffic.read_ahead_used}};

@@ -87,6 +87,7 @@ class KvPage {
   int pins_ = 0;
   bool dirty_ = false;       // not on disk as it is in memory
   bool read_ahead_ = false;  // came before anybody asked, and nobody has yet
+  int keepers_ = 0;          // those for whom it goes only where nothing else can
   Io io_ = Io::kNone;
   std::shared_ptr<PageFile> file_;  // null: nowhere on disk
   uint64_t offset_ = 0;

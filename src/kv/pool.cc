@@ -73,25 +73,6 @@ std::span<std::byte> KvPool::BytesOf(const KvPage& page) const {
   return {page.frame_.data(), static_cast<std::size_t>(geometry_.PageStride())};
 }
 
-KvTraffic& KvTraffic::operator+=(const KvTraffic& other) {
-  hits += other.hits;
-  misses += other.misses;
-  read_ahead += other.read_ahead;
-  read_ahead_used += other.read_ahead_used;
-  bytes_read += other.bytes_read;
-  bytes_written += other.bytes_written;
-  return *this;
-}
-
-KvTraffic KvTraffic::operator-(const KvTraffic& earlier) const {
-  return {.hits = hits - earlier.hits,
-          .misses = misses - earlier.misses,
-          .read_ahead = read_ahead - earlier.read_ahead,
-          .read_ahead_used = read_ahead_used - earlier.read_ahead_used,
-          .bytes_read = bytes_read - earlier.bytes_read,
-          .bytes_written = bytes_written - earlier.bytes_written};
-}
-
 // ---- Pages
 
 std::shared_ptr<KvPage> KvPool::Own(std::unique_ptr<KvPage> page) {
@@ -155,6 +136,7 @@ void KvPool::Release(KvPage* page) {
   LH_CHECK(page->pins_ == 0);
   --n_pages_;
   if (page->dirty_) --n_dirty_;
+  if (page->keepers_ > 0) --n_kept_;
   if (page->frame_) {
     if (on_disk()) Unlink(*page);
     GiveBack(std::move(page->frame_));
@@ -215,9 +197,18 @@ PageFrame KvPool::NewFrame() {
   return frame;
 }
 
-PageFrame KvPool::EvictOne() {
-  for (KvPage* page = oldest_; page != nullptr; page = page->newer_) {
+PageFrame KvPool::EvictOne(Evict which) {
+  const bool spare = which == Evict::kSparingKept && n_kept_ <= most_frames_ / 2;
+  KvPage* const last = newest_;
+  KvPage* next = oldest_;
+  while (next != nullptr) {
+    KvPage* const page = next;
+    next = page == last ? nullptr : page->newer_;
     if (page->pins_ > 0 || page->dirty_ || page->io_ != KvPage::Io::kNone) continue;
+    if (spare && page->keepers_ > 0) {
+      Touch(*page);  // not to be met here at every call
+      continue;
+    }
     page->read_ahead_ = false;  // in vain
     Unlink(*page);
     return std::move(page->frame_);
@@ -231,13 +222,14 @@ PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     if (PageFrame frame = FreeFrame()) return frame;
     if (n_frames_ < most_frames_) return NewFrame();
-    if (PageFrame frame = EvictOne()) return frame;
+    if (PageFrame frame = EvictOne(Evict::kSparingKept)) return frame;
     if (write_error_) {
       const Error error = *std::exchange(write_error_, std::nullopt);
       throw PageError(error);
     }
     if (!WriteSome(lock, kMostWrites) && n_reading_ == 0 && n_writing_ == 0) {
       if (write_error_) continue;
+      if (PageFrame frame = EvictOne(Evict::kAny)) return frame;
       return NewFrame();  // all are pinned: as many threads as there are can do that, and no more
     }
     if (n_reading_ > 0 || n_writing_ > 0) changed_.wait(lock);
@@ -364,7 +356,7 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Room room) {
     PageFrame frame = FreeFrame();
     if (!frame && n_frames_ < most_frames_) frame = NewFrame();
     if (!frame && room == Room::kFree) return;
-    if (!frame) frame = EvictOne();
+    if (!frame) frame = EvictOne(Evict::kSparingKept);
     if (!frame) {
       WriteSome(lock, kMostWrites - n_writing_);
       return;
@@ -384,6 +376,15 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Room room) {
     io_->Submit(transfer);
     lock.lock();
   }
+}
+
+void KvPool::Keep(KvPage& page, bool keep) {
+  if (!on_disk()) return;
+  std::lock_guard lock(mutex_);
+  const bool was_kept = page.keepers_ > 0;
+  page.keepers_ += keep ? 1 : -1;
+  LH_CHECK(page.keepers_ >= 0);
+  n_kept_ += (page.keepers_ > 0 ? 1 : 0) - (was_kept ? 1 : 0);
 }
 
 bool KvPool::IsNear(const KvPage& page) const {

@@ -15,6 +15,7 @@
 
 #include "kv/page.h"
 #include "kv/page_io.h"
+#include "kv/traffic.h"
 
 namespace longheads {
 
@@ -56,19 +57,6 @@ struct KvDiskOptions {
   uint64_t ram_bytes = UINT64_MAX;  // of pages that are in memory at a time
   std::shared_ptr<PageFile> file;   // where pages go
   std::string io = "auto";          // MakePageIo
-};
-
-// Since the pool was made; pages that were there and pages that had to come, in calls of Read.
-struct KvTraffic {
-  uint64_t hits = 0;
-  uint64_t misses = 0;           // somebody waited for the disk
-  uint64_t read_ahead = 0;       // pages brought before they were asked for
-  uint64_t read_ahead_used = 0;  // and asked for after
-  uint64_t bytes_read = 0;
-  uint64_t bytes_written = 0;
-
-  KvTraffic& operator+=(const KvTraffic& other);
-  KvTraffic operator-(const KvTraffic& earlier) const;
 };
 
 // Thread-safe, but for UseDisk.
@@ -114,6 +102,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // is room for, or as many as drive out no other. Nothing where pages do not leave memory.
   enum class Room : uint8_t { kMake, kFree };
   void ReadAhead(std::span<KvPage* const> pages, Room room = Room::kMake);
+  // Somebody uses it all the time, or no longer: such pages stay in memory while others can go, as long as
+  // they are no more than half of what it holds. Nothing where pages do not leave memory.
+  void Keep(KvPage& page, bool keep);
   // Whether nobody would wait for it.
   bool IsNear(const KvPage& page) const;
 
@@ -155,7 +146,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   void Settle(KvPage& page, PageFrame frame);
   void Touch(KvPage& page);
   void Unlink(KvPage& page);
-  PageFrame EvictOne();
+  enum class Evict : uint8_t { kSparingKept, kAny };
+  PageFrame EvictOne(Evict which);
   // Sends some of the dirty pages that were used longest ago to disk; whether any went.
   bool WriteSome(std::unique_lock<std::mutex>& lock, int64_t most);
   // What is to be submitted, without the lock, so that the page goes to disk; nothing, and write_error_,
@@ -179,6 +171,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   int64_t n_reading_ = 0;    // transfers under way
   int64_t n_writing_ = 0;
   int64_t n_dirty_ = 0;  // pages in memory that are not on disk
+  int64_t n_kept_ = 0;   // wherever they are
   std::optional<Error> write_error_;
   KvPage* oldest_ = nullptr;
   KvPage* newest_ = nullptr;

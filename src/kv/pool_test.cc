@@ -116,6 +116,57 @@ TEST(KvPool, WhatWasUsedLastStays) {
   EXPECT_EQ(store.pool->traffic().misses, misses);
 }
 
+TEST(KvPool, WhatIsKeptOutlivesWhatWasUsedSince) {
+  const Store store;
+  const auto pages = store.Filled(3 * kLeast);
+  const auto use = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      ASSERT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], static_cast<int>(i) % 251 + 1));
+    }
+  };
+  const auto misses_of = [&](int64_t begin, int64_t end) {
+    const uint64_t before = store.pool->traffic().misses;
+    use(begin, end);
+    return static_cast<int64_t>(store.pool->traffic().misses - before);
+  };
+  const auto keep = [&](int64_t begin, int64_t end, bool whether) {
+    for (int64_t i = begin; i < end; ++i) store.pool->Keep(*pages[static_cast<std::size_t>(i)], whether);
+  };
+  // Without, going through more than memory holds finds nothing of the beginning there.
+  use(0, 3 * kLeast);
+  EXPECT_EQ(misses_of(0, kLeast / 2), kLeast / 2);
+  keep(0, kLeast / 2, true);
+  for (int round = 0; round < 3; ++round) {
+    use(kLeast, 3 * kLeast);
+    EXPECT_EQ(misses_of(0, kLeast / 2), 0) << round;
+  }
+  EXPECT_LE(store.pool->n_near(), kLeast);
+  // One more than half: they would crowd out the rest.
+  keep(kLeast / 2, kLeast / 2 + 1, true);
+  use(kLeast, 3 * kLeast);
+  EXPECT_EQ(misses_of(0, kLeast / 2), kLeast / 2);
+  keep(0, kLeast / 2 + 1, false);
+  keep(0, 2, true);
+  use(0, 2);
+  use(kLeast, 3 * kLeast);
+  EXPECT_EQ(misses_of(0, 2), 0);
+  keep(0, 2, false);
+  use(kLeast, 3 * kLeast);
+  EXPECT_EQ(misses_of(0, 2), 2);
+}
+
+TEST(KvPool, KeptPagesMakeRoomWhereAllOthersArePinned) {
+  const Store store;
+  const auto pages = store.Filled(kLeast + 1);
+  ASSERT_TRUE(store.pool->Flush(std::vector<KvPage*>{pages[kLeast].get()}));
+  store.pool->Keep(*pages[0], true);
+  std::vector<PinnedPage> pinned;
+  for (int64_t i = 0; i < kLeast; ++i) pinned.push_back(store.pool->Read(*pages[static_cast<std::size_t>(i)]));
+  pinned.erase(pinned.begin());
+  EXPECT_TRUE(store.Holds(*pages[kLeast], static_cast<int>(kLeast) % 251 + 1));
+  EXPECT_LE(store.pool->n_near(), kLeast);
+}
+
 TEST(KvPool, PinnedPagesStayWhereTheyAre) {
   const Store store;
   auto pages = store.Filled(10);

@@ -25,12 +25,51 @@ void KvSequence::Reserve(int64_t n) {
         const PinnedPage from = pool_->Read(*page);
         const PinnedPage to = pool_->Write(*own);
         std::memcpy(to.data(), from.data(), static_cast<std::size_t>(geometry().PageBytes()));
+        pool_->Keep(*own, true);  // the newest: in the other's place
+        pool_->Keep(*page, false);
         page = std::move(own);
       } else {
         pool_->WillWrite(*page);
       }
     }
     while (table.size() < n_pages) table.push_back(pool_->Acquire());
+  }
+}
+
+KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
+  KvSequence old(std::move(*this));  // lets go of its pages
+  pool_ = std::move(other.pool_);
+  tables_ = std::move(other.tables_);
+  size_ = other.size_;
+  n_adopted_ = other.n_adopted_;
+  kept_from_ = other.kept_from_;
+  kept_until_ = other.kept_until_;
+  remembered_ = std::move(other.remembered_);
+  nearly_ = std::move(other.nearly_);
+  return *this;
+}
+
+void KvSequence::Commit(int64_t n) {
+  size_ = n;
+  KeepEnds(n);
+}
+
+// Of n tokens. Every method looks at the first and at the newest, whatever it chooses between them.
+void KvSequence::KeepEnds(int64_t n) {
+  if (!on_disk()) return;
+  const int64_t until = (n + kPageTokens - 1) / kPageTokens;
+  const int64_t from = std::max<int64_t>(0, until - kNewestPages);
+  if (from == kept_from_ && until == kept_until_) return;
+  SetKept(true, from, until);
+  SetKept(false, kept_from_, kept_until_);
+  kept_from_ = from;
+  kept_until_ = until;
+}
+
+void KvSequence::SetKept(bool keep, int64_t from, int64_t until) const {
+  for (const auto& table : tables_) {  // none of them where the sequence was moved from
+    if (from > 0) pool_->Keep(*table.front(), keep);
+    for (int64_t page = from; page < until; ++page) pool_->Keep(*table[static_cast<std::size_t>(page)], keep);
   }
 }
 
@@ -142,8 +181,8 @@ void KvSequence::Adopt(int64_t n, std::span<const KvPool::Place> pages) {
       tables_[t].push_back(pool_->Adopt(place.file, place.offset, place.checksum));
     }
   }
-  size_ = n;
   n_adopted_ = n / kPageTokens * static_cast<int64_t>(tables_.size());
+  Commit(n);
 }
 
 KvSequence KvSequence::Fork() const {
@@ -155,11 +194,13 @@ KvSequence KvSequence::Fork() const {
   }
   fork.size_ = size_;
   fork.n_adopted_ = n_adopted_;
+  fork.KeepEnds(size_);
   return fork;
 }
 
 void KvSequence::Truncate(int64_t n) {
   LH_CHECK(n >= 0 && n <= size_);
+  KeepEnds(n);
   size_ = n;
   n_adopted_ = std::min(n_adopted_, n / kPageTokens * static_cast<int64_t>(tables_.size()));
   const std::size_t n_pages = static_cast<std::size_t>((n + kPageTokens - 1) / kPageTokens);

@@ -15,7 +15,8 @@ class KvSequence {
  public:
   explicit KvSequence(std::shared_ptr<KvPool> pool);
   KvSequence(KvSequence&&) = default;
-  KvSequence& operator=(KvSequence&&) = default;
+  KvSequence& operator=(KvSequence&& other) noexcept;
+  ~KvSequence() { SetKept(false, kept_from_, kept_until_); }
 
   const KvGeometry& geometry() const { return pool_->geometry(); }
   // Tokens that every layer holds.
@@ -31,7 +32,7 @@ class KvSequence {
              const float* v, int64_t v_stride);
 
   // Tokens [0, n) are complete in every layer.
-  void Commit(int64_t n) { size_ = n; }
+  void Commit(int64_t n);
 
   // A page's keys and values in float32, as PageLayout::Read gives them; in the scratch also where a page of
   // floats might leave memory.
@@ -56,8 +57,8 @@ class KvSequence {
   // Pages of a layer and head that will be read soon, in this order.
   void WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const;
   // What the newest token read of a layer and head, and what it nearly read; Expect sends for what is so
-  // remembered of all heads of a layer: for what was nearly read as far as memory is free. One thread at a time for a
-  // layer.
+  // remembered of all heads of a layer: for what was nearly read as far as memory is free. One thread at a
+  // time for a layer.
   void Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
                 std::span<const int64_t> nearly) const;
   void Expect(int64_t layer) const;
@@ -83,6 +84,11 @@ class KvSequence {
   void Truncate(int64_t n);
 
  private:
+  // The one that the next token goes to, and the one before.
+  static constexpr int64_t kNewestPages = 2;
+  void KeepEnds(int64_t n);
+  // The newest pages, and with them the first.
+  void SetKept(bool keep, int64_t from, int64_t until) const;
   void SendFor(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, KvPool::Room room) const;
   std::shared_ptr<KvPage>& page(int64_t layer, int64_t kv_head, int64_t index) {
     return tables_[static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head)]
@@ -96,6 +102,9 @@ class KvSequence {
   std::vector<std::vector<std::shared_ptr<KvPage>>> tables_;  // [n_layers * n_kv_heads][n_pages]
   int64_t size_ = 0;
   int64_t n_adopted_ = 0;
+  // The newest pages, which the pool keeps beside the first.
+  int64_t kept_from_ = 0;
+  int64_t kept_until_ = 0;
   // [n_layers * n_kv_heads], where pages leave memory.
   mutable std::vector<std::vector<int64_t>> remembered_;
   mutable std::vector<std::vector<int64_t>> nearly_;

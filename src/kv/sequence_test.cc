@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 namespace longheads {
@@ -180,6 +181,85 @@ TEST_P(KvSequenceTest, GathersAnyTokensSideBySide) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, KvSequenceTest, testing::Values(KvType::kF32, KvType::kBF16, KvType::kQ8));
+
+// Of a text that is many times what memory holds.
+class KvSequenceOnDisk : public testing::Test {
+ protected:
+  static constexpr int64_t kPages = 60;  // of each of the 6 layers and heads; there is room for 64 in all
+
+  void SetUp() override {
+    const auto stride = static_cast<uint64_t>(pool_->geometry().PageStride());
+    const auto file = *TemporaryPageFile::Create(testing::TempDir(), stride, 0);
+    const Status status = pool_->UseDisk(
+        {.ram_bytes = static_cast<uint64_t>(KvPool::kLeastPages) * stride, .file = file, .io = "threads"});
+    ASSERT_TRUE(status) << status.error().message;
+  }
+  static void Use(const KvSequence& sequence, int64_t begin, int64_t end) {
+    for (int64_t page = begin; page < end; ++page) {
+      for (int64_t layer = 0; layer < 2; ++layer) {
+        for (int64_t head = 0; head < 3; ++head) sequence.Stored(layer, head, page);
+      }
+    }
+  }
+  // Of the page's 6, after the middle of the text was gone through.
+  int64_t Misses(const KvSequence& sequence, int64_t page) const {
+    Use(sequence, 10, kPages - 10);
+    const uint64_t before = pool_->traffic().misses;
+    Use(sequence, page, page + 1);
+    return static_cast<int64_t>(pool_->traffic().misses - before);
+  }
+
+  std::shared_ptr<KvPool> pool_ =
+      KvPool::Create({.n_layers = 2, .n_kv_heads = 3, .head_dim = kDim, .type = KvType::kF32});
+};
+
+TEST_F(KvSequenceOnDisk, TheFirstAndTheNewestPagesStayInMemory) {
+  KvSequence sequence(pool_);
+  Append(sequence, kPages * kPageTokens - 10);
+  for (int64_t page = 0; page < kPages; ++page) {  // what is not on disk yet stays longer
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      for (int64_t head = 0; head < 3; ++head) {
+        KvPage* const one = sequence.PageAt(layer, head, page);
+        ASSERT_TRUE(pool_->Flush(std::span(&one, 1)));
+      }
+    }
+  }
+  Use(sequence, 0, kPages);
+  EXPECT_EQ(Misses(sequence, 0), 0);
+  EXPECT_EQ(Misses(sequence, 1), 6);
+  EXPECT_EQ(Misses(sequence, kPages - 3), 6);
+  EXPECT_EQ(Misses(sequence, kPages - 2), 0);
+  EXPECT_EQ(Misses(sequence, kPages - 1), 0);
+  // As the text grows others are the newest.
+  Append(sequence, 20);
+  EXPECT_EQ(Misses(sequence, kPages - 2), 6);
+  EXPECT_EQ(Misses(sequence, kPages - 1), 0);
+  EXPECT_EQ(Misses(sequence, kPages), 0);
+  EXPECT_EQ(Misses(sequence, 0), 0);
+  // And as it is cut.
+  sequence.Truncate((kPages - 3) * kPageTokens + 5);
+  Use(sequence, kPages - 4, kPages - 2);
+  EXPECT_EQ(Misses(sequence, kPages - 4), 0);
+  EXPECT_EQ(Misses(sequence, kPages - 3), 0);
+  // A fork's own copy of the open page too; and however forks grow, are cut and go, those of the others stay.
+  {
+    KvSequence fork = sequence.Fork();
+    Append(fork, 1, 5);
+    EXPECT_EQ(Misses(fork, kPages - 3), 0);
+    fork.Truncate(20 * kPageTokens);
+    Use(sequence, 18, 20);
+    EXPECT_EQ(Misses(sequence, 19), 0);
+    fork = sequence.Fork();
+    EXPECT_EQ(Misses(sequence, 19), 6);
+    Append(fork, 3 * kPageTokens, 5);
+  }
+  Use(sequence, kPages - 4, kPages - 2);
+  EXPECT_EQ(Misses(sequence, kPages - 4), 0);
+  EXPECT_EQ(Misses(sequence, kPages - 3), 0);
+  EXPECT_EQ(Misses(sequence, 0), 0);
+  sequence.Truncate(0);
+  EXPECT_EQ(pool_->n_pages(), 0);
+}
 
 TEST(KvGeometry, CountsWholePages) {
   const KvGeometry geometry{.n_layers = 30, .n_kv_heads = 3, .head_dim = 64, .type = KvType::kBF16};

@@ -1,0 +1,47 @@
+// What a store's pages had to do with the disk.
+#pragma once
+
+#include <cstdint>
+
+namespace longheads {
+
+// Since the pool was made; pages that were there and pages that had to come, in calls of Read.
+struct KvTraffic {
+  uint64_t hits = 0;
+  uint64_t misses = 0;           // somebody waited for the disk
+  uint64_t read_ahead = 0;       // pages brought before they were asked for
+  uint64_t read_ahead_used = 0;  // and asked for after
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+
+  uint64_t asked() const { return hits + misses; }
+  // Of readings of a page, those that found it in memory; of pages read ahead, those that were used: 0 to 1,
+  // and 0 of none.
+  double hit_rate() const { return Share(hits, asked()); }
+  double used_ahead() const { return Share(read_ahead_used, read_ahead); }
+
+  KvTraffic& operator+=(const KvTraffic& other) {
+    hits += other.hits;
+    misses += other.misses;
+    read_ahead += other.read_ahead;
+    read_ahead_used += other.read_ahead_used;
+    bytes_read += other.bytes_read;
+    bytes_written += other.bytes_written;
+    return *this;
+  }
+  KvTraffic operator-(const KvTraffic& earlier) const {
+    return {.hits = hits - earlier.hits,
+            .misses = misses - earlier.misses,
+            .read_ahead = read_ahead - earlier.read_ahead,
+            .read_ahead_used = read_ahead_used - earlier.read_ahead_used,
+            .bytes_read = bytes_read - earlier.bytes_read,
+            .bytes_written = bytes_written - earlier.bytes_written};
+  }
+
+ private:
+  static double Share(uint64_t part, uint64_t whole) {
+    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+  }
+};
+
+}  // namespace longheads
