@@ -39,6 +39,8 @@ void AnnounceReading(const Engine& engine, int64_t n_tokens) {
   Note("{}\n", engine.ExplainAttention());
   const std::string warning = engine.AttentionWarning(n_tokens);
   if (!warning.empty()) Note("warning: {}\n", warning);
+  if (engine.CallUnit() == 0)
+    Note("note: this method reads a text in one piece, of which an interrupt keeps nothing\n");
 }
 
 Status ReadInto(ContextIngest& ingest, std::span<const TokenId> tokens, bool quiet) {

@@ -21,6 +21,10 @@
 namespace longheads {
 namespace {
 
+// What blocks are fitted to without --kv-ram: not to the memory that happens to be free, so that the same
+// text always gives the same file.
+constexpr int64_t kBlockRam = int64_t{1} << 30;
+
 struct IngestOptions {
   ModelOptions model;
   TextInput input;
@@ -43,10 +47,12 @@ Result<std::vector<TokenId>> Encode(const Engine& engine, const std::string& tex
   return engine.tokenizer().Encode(trimmed, {.add_special = true, .cancel = cancel});
 }
 
-// Whether it was read with the same options; who wrote it, and where the text came from, does not matter.
+// Whether it was read with the same options; who wrote it, where the text came from, and in how much memory,
+// does not matter.
 bool SameOptions(ContextSetup before, const ContextSetup& setup) {
   before.program = setup.program;
   before.source = setup.source;
+  before.block_ram = setup.block_ram;
   return WriteContextSetup(before) == WriteContextSetup(setup);
 }
 
@@ -102,8 +108,10 @@ Result<int> Ingest(const IngestOptions& options) {
 
   LH_ASSIGN(EngineOptions load, EngineOptionsOf(options.model));
   load.kv_may_leave = true;
+  const bool limited = load.kv_ram > 0;
   LH_TRY(SendPagesTo(options.out, options.model, load));
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
+  if (!limited) engine->FitBlocksTo(kBlockRam);
   const bool chat = !options.no_chat && engine->chat_template() != nullptr;
   if (!chat && !options.no_chat && engine->file().Find("tokenizer.chat_template") != nullptr) {
     return Unsupported(engine->chat_template_error());

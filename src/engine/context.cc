@@ -162,6 +162,7 @@ Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options,
                       .compute = std::string(NameOf(engine.compute())),
                       .kv_type = NameOf(engine.kv_type()),
                       .expected_tokens = engine.FollowsTextLength() ? expected_tokens : 0,
+                      .block_ram = engine.BlockRam(),
                       .chat = chat,
                       .source = source};
 } catch (const std::bad_alloc&) {
@@ -175,12 +176,16 @@ ContextIngest::ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr
       setup_(std::move(setup)),
       writer_(std::move(writer)),
       pages_(std::make_shared<ContextPages>(writer_, writer_->header().geometry.page_stride)),
-      session_(engine.NewSession()) {
+      session_(engine.NewSession()),
+      block_ram_before_(engine.BlockRam()) {
   pages_before_ = SessionArchive::WriteTo(engine_, pages_);
 }
 
 // What the engine reads next does not belong to the file.
-ContextIngest::~ContextIngest() { SessionArchive::WriteTo(engine_, std::move(pages_before_)); }
+ContextIngest::~ContextIngest() {
+  SessionArchive::WriteTo(engine_, std::move(pages_before_));
+  engine_.FitBlocksTo(block_ram_before_);
+}
 
 Result<std::unique_ptr<ContextIngest>> ContextIngest::Begin(Engine& engine, const std::string& path,
                                                             const ContextSetup& setup, bool restart) try {
@@ -199,7 +204,8 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::Begin(Engine& engine, cons
 
 Result<std::unique_ptr<ContextIngest>> ContextIngest::Resume(Engine& engine, const std::string& path) try {
   LH_ASSIGN(ContextWriter::Resumed resumed, ContextWriter::Resume(path, /*direct=*/true));
-  return GoOn(engine, std::move(resumed), ContextWriter::PartialPath(path));
+  // To the same bytes as one that was not interrupted.
+  return GoOn(engine, std::move(resumed), ContextWriter::PartialPath(path), INT64_MAX);
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(Engine::OutOfMemory());
 }
@@ -209,18 +215,20 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::Append(Engine& engine, con
   using From = ContextWriter::From;
   LH_ASSIGN(ContextWriter::Resumed resumed,
             ContextWriter::Append(path, restart ? From::kFinished : From::kNewest, /*direct=*/true));
-  return GoOn(engine, std::move(resumed), path);
+  return GoOn(engine, std::move(resumed), path, engine.BlockRam());
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
 Result<std::unique_ptr<ContextIngest>> ContextIngest::GoOn(Engine& engine, ContextWriter::Resumed resumed,
-                                                           const std::string& path) {
+                                                           const std::string& path, int64_t most_block_ram) {
   const ContextHeader& header = resumed.writer->header();
   LH_ASSIGN(ContextSetup setup, ParseContextSetup(path, header.metadata));
   LH_TRY(Agree(engine, path, header, setup));
+  const int64_t block_ram = std::min(setup.block_ram, most_block_ram);
   std::unique_ptr<ContextIngest> ingest(
       new ContextIngest(engine, std::move(setup), std::move(resumed.writer)));
+  engine.FitBlocksTo(block_ram);
   LH_TRY(SessionArchive::Restore(engine, resumed.contents, ingest->pages_, path, ingest->session_));
   ingest->committed_ = ingest->session_.size();
   return ingest;

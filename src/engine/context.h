@@ -62,7 +62,7 @@ class ContextIngest {
  private:
   ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr<ContextWriter> writer);
   static Result<std::unique_ptr<ContextIngest>> GoOn(Engine& engine, ContextWriter::Resumed resumed,
-                                                     const std::string& path);
+                                                     const std::string& path, int64_t most_block_ram);
   Status CheckDisk(int64_t n_new) const;
   Status Commit();
 
@@ -72,6 +72,7 @@ class ContextIngest {
   std::shared_ptr<ContextPages> pages_;
   std::shared_ptr<PageFile> pages_before_;  // where the engine's pages went
   Session session_;
+  int64_t block_ram_before_;
   int64_t committed_ = 0;  // tokens of the session
 };
 

@@ -28,13 +28,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr TinyLlamaOptions kTiny = {.n_layers = 3,
-                                    .embed = 32,
-                                    .n_heads = 4,
-                                    .n_kv_heads = 2,
-                                    .head_dim = 16,
-                                    .ffn = 48,
-                                    .context_length = 8192};
+const TinyLlamaOptions kTiny = {.n_layers = 3,
+                                .embed = 32,
+                                .n_heads = 4,
+                                .n_kv_heads = 2,
+                                .head_dim = 16,
+                                .ffn = 48,
+                                .context_length = 8192};
 constexpr int64_t kText =
     2603;  // a block and a part of one; 66 pages, 2 more than the least that memory may hold
 constexpr int64_t kMore = 300;
@@ -76,7 +76,8 @@ struct Scenario {
 class ContextEngineFaultsTest : public testing::TestWithParam<const char*> {
  protected:
   ContextEngineFaultsTest() {
-    std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();  // tests run side by side
+    std::string name =
+        testing::UnitTest::GetInstance()->current_test_info()->name();  // tests run side by side
     std::ranges::replace(name, '/', '_');
     folder_ = testing::TempDir() + "/context_engine_faults_" + name;
     fs::remove_all(folder_);

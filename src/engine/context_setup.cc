@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.h"
+
 namespace longheads {
 namespace {
 
@@ -61,13 +63,14 @@ std::string WriteContextSetup(const ContextSetup& setup) {
                      {"compute", setup.compute},
                      {"kv_type", setup.kv_type},
                      {"expected_tokens", setup.expected_tokens},
+                     {"block_ram", setup.block_ram},
                      {"chat", setup.chat},
                      {"source", setup.source}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonLine(json);
 }
 
 Result<ContextSetup> ParseContextSetup(const std::string& path, const std::string& metadata) try {
-  const Json json = Json::parse(metadata);
+  const Json json = ParseJson(metadata);
   ContextSetup setup{.program = json.at("program"),
                      .model = json.at("model"),
                      .model_fingerprint = FromHex(json.at("model_fingerprint")),
@@ -77,7 +80,8 @@ Result<ContextSetup> ParseContextSetup(const std::string& path, const std::strin
                      .rope = {},
                      .compute = json.at("compute"),
                      .kv_type = json.at("kv_type"),
-                     .expected_tokens = json.at("expected_tokens"),
+                     .expected_tokens = JsonCount(json, "expected_tokens"),
+                     .block_ram = JsonCount(json, "block_ram"),
                      .chat = json.at("chat"),
                      .source = json.at("source")};
   const Json& rope = json.at("rope");

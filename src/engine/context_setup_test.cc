@@ -19,6 +19,7 @@ ContextSetup Sample() {
   setup.compute = "int8";
   setup.kv_type = "q8";
   setup.expected_tokens = 123456789012;
+  setup.block_ram = int64_t{1} << 48;
   setup.chat = true;
   setup.source =
       "b\xC3\xBC"

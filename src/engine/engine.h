@@ -8,6 +8,8 @@
 // inserted token.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -164,6 +166,10 @@ class Engine {
   // Tokens that Prefill best reads in one call behind those that the session holds, where a long text is read
   // in several: what goes through a layer together. All of it where the calls matter (CallUnit).
   int64_t BlockBehind(const Session& session) const;
+  // The --kv-ram that such blocks are fitted to: the engine's own, or another's whose blocks are to be
+  // repeated, at most 2^48.
+  int64_t BlockRam() const { return std::min(transformer_->BlockRam(), int64_t{1} << 48); }
+  void FitBlocksTo(int64_t ram_bytes) { transformer_->FitBlocksTo(ram_bytes); }
 
   Session NewSession() const;
   Session Fork(const Session& session) const;

@@ -15,7 +15,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr TinyLlamaOptions kTiny = {.tied = false, .attention_biases = true};
+const TinyLlamaOptions kTiny = {.tied = false, .attention_biases = true};
 
 Result<std::unique_ptr<Engine>> Load(const Bytes& bytes, EngineOptions options = {.attention = "full"}) {
   const ModelFile file(bytes);

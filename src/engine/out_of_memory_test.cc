@@ -13,7 +13,7 @@
 namespace longheads {
 namespace {
 
-constexpr TinyLlamaOptions kTiny = {
+const TinyLlamaOptions kTiny = {
     .embed = 32, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .ffn = 48, .context_length = 4096};
 
 class OutOfMemoryTest : public testing::TestWithParam<const char*> {

@@ -16,13 +16,13 @@
 namespace longheads {
 namespace {
 
-constexpr TinyLlamaOptions kModel = {.n_layers = 3,
-                                     .embed = 32,
-                                     .n_heads = 4,
-                                     .n_kv_heads = 2,
-                                     .head_dim = 16,
-                                     .ffn = 48,
-                                     .context_length = 4096};
+const TinyLlamaOptions kModel = {.n_layers = 3,
+                                 .embed = 32,
+                                 .n_heads = 4,
+                                 .n_kv_heads = 2,
+                                 .head_dim = 16,
+                                 .ffn = 48,
+                                 .context_length = 4096};
 constexpr int64_t kPrompt = 300, kAnswer = 12;
 
 struct Trace {

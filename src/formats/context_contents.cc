@@ -142,7 +142,7 @@ class ContentsBuilder {
                      std::span<std::byte> to) const {
     LH_TRY(file_.PRead(at, to));
     if (Checksum(to) == section.checksum) return {};
-    const char* const names[] = {"", "tokens", "phases", "page table", "state", "note"};
+    const char* const names[] = {"", "tokens", "phases", "page table", "state"};
     return InvalidInput(
         fmt::format("{}: the {} of the checkpoint at offset {} do not match their checksum; the file is "
                     "damaged",
@@ -170,12 +170,6 @@ class ContentsBuilder {
                          .bytes = section.bytes,
                          .checksum = section.checksum,
                          .replaces_earlier = replaces});
-        return {};
-      }
-      case SectionKind::kNote: {
-        std::string note(section.bytes, '\0');
-        LH_TRY(ReadSection(head, section, at, std::as_writable_bytes(std::span(note))));
-        contents_.notes.push_back(std::move(note));
         return {};
       }
     }

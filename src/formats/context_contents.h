@@ -1,5 +1,5 @@
 // Reads what a context file holds, and believes nothing of it before it is checked: the header and
-// superblocks (ReadContextFrame), then the chain of checkpoints with tokens, phases, page table and notes
+// superblocks (ReadContextFrame), then the chain of checkpoints with tokens, phases and page table
 // (ReadContextContents). Pages and states are left where they are: the key/value store reads pages as they
 // are chosen, ReadStatePart reads a state. Most callers want ContextReader or ContextWriter, which are made
 // of this.
@@ -41,7 +41,6 @@ struct ContextContents {
   // [n_layers]: the parts to restore a layer's state from, oldest first. Those that a later one replaced are
   // left out.
   std::vector<std::vector<ContextStatePart>> states;
-  std::vector<std::string> notes;  // oldest first; of the commits that had one
 
   const ContextPage& page(const ContextGeometry& geometry, uint32_t layer, uint32_t kv_head,
                           uint64_t page) const {

@@ -136,7 +136,6 @@ std::optional<std::string> WhatIsWrongWith(const StoredSection& section, const C
       if (section.bytes % sizeof(StoredPageEntry) != 0) return "of pages ends inside an entry";
       return std::nullopt;
     case SectionKind::kState:
-    case SectionKind::kNote:
       return std::nullopt;
   }
   return "is of an unknown kind";

@@ -66,7 +66,6 @@ enum class SectionKind : uint32_t {
   kPhases = 2,  // uint8 each, one for every token
   kPages = 3,   // StoredPageEntry each
   kState = 4,   // of one layer: opaque
-  kNote = 5,    // opaque
 };
 inline constexpr uint32_t kReplacesEarlier = 1;  // a flag of kState: earlier ones with it no longer count
 

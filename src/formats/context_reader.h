@@ -1,4 +1,4 @@
-// Opens a context file to ask it: tokens, phases, page table and notes are read and checked at once; states
+// Opens a context file to ask it: tokens, phases and page table are read and checked at once; states
 // and pages are read through it when they are needed, each with its checksum. A writer may append meanwhile:
 // this goes on with the text that was finished when it was opened. Writing is context_writer.h.
 //

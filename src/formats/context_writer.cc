@@ -291,7 +291,6 @@ CheckpointHead ContextWriter::HeadOf(const ContextDelta& delta,
   add(SectionKind::kTokens, std::as_bytes(delta.tokens), 0, 0);
   add(SectionKind::kPhases, std::as_bytes(delta.phases), 0, 0);
   add(SectionKind::kPages, std::as_bytes(entries), 0, 0);
-  if (!delta.note.empty()) add(SectionKind::kNote, std::as_bytes(std::span(delta.note)), 0, 0);
   for (const ContextStateUpdate& state : delta.states) {
     add(SectionKind::kState, state.bytes, state.layer, state.replaces_earlier ? kReplacesEarlier : 0);
   }
@@ -312,7 +311,6 @@ Status ContextWriter::WriteCheckpoint(const ContextDelta& delta, std::span<const
   LH_TRY(write(std::as_bytes(delta.tokens)));
   LH_TRY(write(std::as_bytes(delta.phases)));
   LH_TRY(write(std::as_bytes(entries)));
-  LH_TRY(write(std::as_bytes(std::span(delta.note))));
   for (const ContextStateUpdate& state : delta.states) LH_TRY(write(state.bytes));
   constexpr std::array<std::byte, kContextBlock> kZeros{};
   return write(std::span(kZeros).first(offset + total_bytes - at));

@@ -51,7 +51,6 @@ struct ContextDelta {
   // may be named again (they then have a new place).
   std::span<const ContextPageUpdate> pages = {};
   std::span<const ContextStateUpdate> states = {};  // one layer may have several, in order
-  std::string_view note = {};                       // opaque; empty: none
 };
 
 class ContextWriter {

@@ -8,14 +8,14 @@
 namespace longheads {
 namespace {
 
-constexpr TinyLlamaOptions kTiny = {.n_layers = 3,
-                                    .embed = 32,
-                                    .n_heads = 4,
-                                    .n_kv_heads = 2,
-                                    .head_dim = 16,
-                                    .ffn = 48,
-                                    .context_length = 4096,
-                                    .vocabulary = false};
+const TinyLlamaOptions kTiny = {.n_layers = 3,
+                                .embed = 32,
+                                .n_heads = 4,
+                                .n_kv_heads = 2,
+                                .head_dim = 16,
+                                .ffn = 48,
+                                .context_length = 4096,
+                                .vocabulary = false};
 
 // The saves of every layer, as a file would keep them.
 struct Kept {

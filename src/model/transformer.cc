@@ -163,7 +163,7 @@ int64_t Transformer::TokenBlock(int64_t n) const {
   constexpr int64_t kShareOfMemory = 4;
   int64_t at_least = kTokenBlock;
   if (kv_pool_->on_disk()) {
-    const int64_t fit = kv_pool_->ram_bytes() / kShareOfMemory / static_cast<int64_t>(ActivationBytes());
+    const int64_t fit = BlockRam() / kShareOfMemory / static_cast<int64_t>(ActivationBytes());
     at_least = std::max(at_least, std::min(n / kShareOfText, fit) / kTokenBlock * kTokenBlock);
   }
   // Whole steps of the policies, which count from where a prompt's tokens begin. Layers that take steps take

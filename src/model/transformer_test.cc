@@ -13,16 +13,16 @@ namespace {
 
 // Two layers, four query heads on two key/value heads, a window of 4096: small enough to read 2,200 tokens
 // several times over.
-constexpr TinyLlamaOptions kTiny = {.embed = 32,
-                                    .n_heads = 4,
-                                    .n_kv_heads = 2,
-                                    .head_dim = 16,
-                                    .ffn = 48,
-                                    .context_length = 4096,
-                                    .vocabulary = false};
+const TinyLlamaOptions kTiny = {.embed = 32,
+                                .n_heads = 4,
+                                .n_kv_heads = 2,
+                                .head_dim = 16,
+                                .ffn = 48,
+                                .context_length = 4096,
+                                .vocabulary = false};
 
 // Integer products need weights that have integers.
-constexpr TinyLlamaOptions ModelFor(ComputeType compute) {
+const TinyLlamaOptions ModelFor(ComputeType compute) {
   TinyLlamaOptions model = kTiny;
   if (compute == ComputeType::kInt8) {
     model.ffn = 64;  // whole blocks
@@ -180,8 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Every, BitsTest, testing::ValuesIn(Kinds()), [](const a
   return kind.backend + "_" +
          (kind.attention == kOddLongHeads ? "odd_longheads"
                                           : kind.attention.substr(0, kind.attention.find(','))) +
-         "_compute_" + std::string(NameOf(kind.compute)) +
-         "_kv_" + NameOf(kind.kv_type);
+         "_compute_" + std::string(NameOf(kind.compute)) + "_kv_" + NameOf(kind.kv_type);
 });
 
 TEST(Transformer, LongHeadsSelectsPastBegin) {
@@ -231,6 +230,25 @@ TEST(Transformer, TokenBlocksAreWholeStepsOfThePolicy) {
   const std::vector<float> whole = prefill({2200});
   EXPECT_TRUE(SameBits(prefill({48 * 20, 48 * 25, 40}), whole));
   EXPECT_FALSE(SameBits(prefill({2048, 152}), whole));
+}
+
+TEST(Transformer, TokenBlocksGrowWithTheTextWherePagesLeaveMemory) {
+  TinyTransformer tiny({.model = kTiny});
+  constexpr int64_t kBlock = Transformer::kTokenBlock;
+  EXPECT_EQ(tiny->TokenBlock(1 << 20), kBlock);
+  const auto stride = static_cast<uint64_t>(tiny->kv_pool()->geometry().PageStride());
+  const Status status =
+      tiny->kv_pool()->UseDisk({.ram_bytes = KvPool::kLeastPages * stride,
+                                .file = *TemporaryPageFile::Create(testing::TempDir(), stride, 0)});
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(tiny->TokenBlock(1 << 20), kBlock);  // more activations would crowd out the pages
+  // As in another process that had more.
+  tiny->FitBlocksTo(int64_t{1} << 40);
+  EXPECT_EQ(tiny->TokenBlock(0), kBlock);
+  EXPECT_EQ(tiny->TokenBlock(1 << 20), (1 << 20) / 32);
+  EXPECT_EQ(tiny->TokenBlock((1 << 20) + 65000), (1 << 20) / 32);
+  tiny->FitBlocksTo(0);
+  EXPECT_EQ(tiny->TokenBlock(1 << 20), kBlock);
 }
 
 TEST(Transformer, WindowsOfAPromptCountFromWhereItBegins) {

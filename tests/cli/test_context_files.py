@@ -682,6 +682,29 @@ class Again(Case):
         self.assertIn(b"other words", self.must(["context", "export", self.file, *model()])[-40:])
 
 
+class Format(Case):
+    """What ingest and append write is what docs/context-file.md says, as a reader knows that was written from it."""
+
+    def test_another_reader_finds_the_same_text(self):
+        for method in ("full", LONGHEADS, "infllm,n_init=4,n_local=64,block=16,top_k=2,representatives=2,exec_block=32",
+                       "self-extend,group=4,window=64"):
+            for kv_type in ("f32", "bf16", "q8"):
+                with self.subTest(method=method, kv_type=kv_type):
+                    self.must(ingest(self.file, text_of(1, 300), "--attn", method, "--kv-type", kv_type, "--restart"))
+                    one = verify.read(self.file).summary()
+                    self.must(append(self.file, text_of(2, 200)))
+                    two = verify.read(self.file).summary()
+                    info = json.loads(self.must(["context", "info", self.file, "--json"]))
+                    for key in ("tokens", "model_tokens", "checkpoints", "state_bytes"):
+                        self.assertEqual(two[key], info[key], key)
+                    for key, value in two["metadata"].items():
+                        self.assertEqual(info[key], value, key)
+                    self.assertEqual(two["metadata"]["attention"], method)
+                    self.assertEqual(two["kv_type"], {"f32": "float32", "bf16": "bfloat16", "q8": "q8"}[kv_type])
+                    self.assertLess(one["tokens"], two["tokens"])
+                    self.assertLess(one["checkpoints"], two["checkpoints"])
+
+
 class Budget(Case):
     """The peak of a process's memory is what `info -c N` says: at most 5% and the program's own above it, and not
     below. The model has 64 KiB of keys and values a token, and 2.5 MB of weights."""

@@ -46,7 +46,6 @@ class Verify(unittest.TestCase):
                 self.assertEqual(text.model_tokens, expected["model_tokens"])
                 self.assertEqual([list(text.pages[slot]) for slot in range(len(text.pages))], expected["pages"])
                 self.assertEqual([[part.hex() for _, part in parts] for parts in text.states], expected["states"])
-                self.assertEqual([note.decode() for note in text.notes], expected["notes"])
                 self.assertEqual(text.n_checkpoints, expected["checkpoints"])
                 self.assertEqual(text.summary()["unfinished"], expected["unfinished"])
                 n_found += 1
@@ -69,7 +68,7 @@ class Verify(unittest.TestCase):
     def test_never_finds_another_text_in_a_damaged_file(self):
         whole = self.path("whole.lhctx").read_bytes()
         expected = verify.read(self.path("whole.lhctx"))
-        state = (expected.tokens, expected.phases, expected.states, expected.notes)
+        state = (expected.tokens, expected.phases, expected.states)
         pages = [slice(at, at + expected.context.page_bytes) for at, _ in expected.pages.values()]
         covered = [slice(0, 3 * verify.BLOCK), *pages]
         damaged = self.path("damaged.lhctx")
@@ -85,7 +84,7 @@ class Verify(unittest.TestCase):
             except verify.Damaged:
                 n_refused += 1
                 continue
-            self.assertEqual((text.tokens, text.phases, text.states, text.notes), state, at)
+            self.assertEqual((text.tokens, text.phases, text.states), state, at)
             in_pages = any(one.start <= at < one.stop for one in covered[1:])
             self.assertFalse(in_pages or at < verify.BLOCK, at)
             if at < 3 * verify.BLOCK:

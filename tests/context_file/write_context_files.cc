@@ -34,7 +34,6 @@ nlohmann::json Describe(const ContextReader& reader) {
           {"model_tokens", reader.contents().model_tokens},
           {"pages", pages},
           {"states", states},
-          {"notes", reader.contents().notes},
           {"checkpoints", reader.n_checkpoints()},
           {"unfinished", reader.has_unfinished()}};
 }

@@ -170,7 +170,7 @@ class CaseList {
   const Bytes& whole() const { return whole_; }
   uint64_t newest() const { return newest_; }
   uint64_t oldest() const { return oldest_; }
-  // The entry of the newest checkpoint's section i: tokens, phases, pages, note, states of layer 0 and 1.
+  // The entry of the newest checkpoint's section i: tokens, phases, pages, states of layer 0 and 1.
   uint64_t Entry(uint64_t i) const { return newest_ + kTableAt + i * kSectionBytes; }
   uint64_t Content(uint64_t i) const {
     uint64_t at = newest_ + kHeadBytesWithoutSections + Get(whole_, newest_ + kSectionsAt) * kSectionBytes;
@@ -262,7 +262,7 @@ void AddBadCheckpoints(CaseList& list) {
   list.LiesAt("checkpoint-magic", at, uint64_t{0}, "does not begin like one");
   list.LiesAt("checkpoint-elsewhere", at + kOffsetAt, list.oldest(), "was written for another place");
   list.LiesAt("sections-huge", at + kSectionsAt, ~uint64_t{0}, "counts its sections wrongly");
-  list.LiesAt("sections-fewer", at + kSectionsAt, uint64_t{5}, "counts its sections wrongly");
+  list.LiesAt("sections-fewer", at + kSectionsAt, uint64_t{4}, "counts its sections wrongly");
   list.LiesAt("total-other", at + kTotalAt, uint64_t{4096 * 50}, "of another size than it says");
   list.LiesAt("tokens-huge", at + kTextAfterAt, uint64_t{1} << 62, "counts its tokens wrongly");
   list.LiesAt("tokens-fewer", at + kTextAfterAt, uint64_t{0}, "counts its tokens wrongly");
@@ -294,18 +294,26 @@ void AddBadCheckpoints(CaseList& list) {
 }
 
 void AddBadSections(CaseList& list) {
-  list.LiesAt<uint32_t>("section-unknown", list.Entry(3), 6, "is of an unknown kind");
+  list.LiesAt<uint32_t>("section-unknown", list.Entry(3), 5, "is of an unknown kind");
   list.LiesAt<uint32_t>("section-kind-0", list.Entry(3), 0, "is of an unknown kind");
   list.LiesAt<uint32_t>("section-kind-huge", list.Entry(3), ~0u, "is of an unknown kind");
-  list.LiesAt<uint32_t>("section-layer", list.Entry(4) + 4, 2, "of a layer that does not exist");
-  list.LiesAt<uint32_t>("note-with-a-layer", list.Entry(3) + 4, 1, "of a layer that does not exist");
-  list.LiesAt<uint32_t>("section-flags", list.Entry(5) + 8, 3, "has unknown flags");
-  list.LiesAt<uint32_t>("note-with-flags", list.Entry(3) + 8, 1, "has unknown flags");
+  list.LiesAt<uint32_t>("section-layer", list.Entry(3) + 4, 2, "of a layer that does not exist");
+  list.LiesAt<uint32_t>("tokens-with-a-layer", list.Entry(0) + 4, 1, "of a layer that does not exist");
+  list.LiesAt<uint32_t>("section-flags", list.Entry(4) + 8, 3, "has unknown flags");
+  list.LiesAt<uint32_t>("tokens-with-flags", list.Entry(0) + 8, 1, "has unknown flags");
   list.LiesAt<uint32_t>("section-reserved", list.Entry(3) + 12, 1, "has unknown flags");
   list.LiesAt<uint32_t>("no-pages", list.Entry(2), static_cast<uint32_t>(SectionKind::kState),
                         "lacks its tokens, phases or pages");
-  list.LiesAt<uint32_t>("notes-twice", list.Entry(4), static_cast<uint32_t>(SectionKind::kNote),
-                        "two sections of one kind");
+  list.Lies(
+      "phases-twice",
+      [&](Bytes& bytes) {
+        const uint64_t of_phases = Get(bytes, list.Entry(1) + 16);
+        const uint64_t of_state = Get(bytes, list.Entry(3) + 16);
+        Set(bytes, list.Entry(3), static_cast<uint32_t>(SectionKind::kPhases));
+        Set(bytes, list.Entry(3) + 16, of_phases);
+        Set(bytes, list.Entry(4) + 16, Get(bytes, list.Entry(4) + 16) + of_state - of_phases);
+      },
+      "two sections of one kind");
   list.LiesAt("section-huge", list.Entry(4) + 16, uint64_t{1} << 63, "of another size than it says");
   list.LiesAt("section-overflows", list.Entry(4) + 16, ~uint64_t{0}, "of another size than it says");
   list.Lies(
@@ -333,8 +341,8 @@ void AddBadSections(CaseList& list) {
               "names a page that cannot be");
   list.LiesAt("page-in-its-checkpoint", entries + 8, list.newest(), "names a page that cannot be");
   list.LiesAt("page-beyond", entries + 8, ~uint64_t{4095}, "names a page that cannot be");
-  for (const auto& [section, words] : {std::pair{0, "the tokens of"}, std::pair{1, "the phases of"},
-                                       std::pair{2, "the page table of"}, std::pair{3, "the note of"}}) {
+  for (const auto& [section, words] :
+       {std::pair{0, "the tokens of"}, std::pair{1, "the phases of"}, std::pair{2, "the page table of"}}) {
     Bytes bytes = list.whole();
     bytes[list.Content(static_cast<uint64_t>(section))] ^= std::byte{1};
     list.Refused(fmt::format("section-{}-checksum", section), std::move(bytes), words);
@@ -371,7 +379,7 @@ Bytes Made(const std::string& folder, const std::function<Status(const std::stri
 
 std::vector<ContextCase> ContextCases(const std::string& folder) {
   const SampleContext sample;
-  // A note in the newest checkpoint, and an open page that it writes again.
+  // The newest checkpoint writes an open page again.
   CaseList list(Made(folder, [&](const std::string& path) { return sample.Write(path, {1, 6}); }));
   list.Opens("whole", list.whole());
   Bytes longer = list.whole();

@@ -67,10 +67,6 @@ std::vector<std::byte> SampleContext::State(uint32_t layer, uint64_t begin, uint
   return Bytes(7 + 3 * layer + (end - begin), 10 + layer, begin, end + 100 * static_cast<uint64_t>(seed_));
 }
 
-std::string SampleContext::Note(uint64_t begin, uint64_t end) {
-  return (end - begin) % 2 == 0 ? "" : fmt::format(R"({{"tokens":[{},{}]}})", begin, end);
-}
-
 Status SampleContext::Commit(ContextWriter& writer, uint64_t begin, uint64_t end) const {
   const uint64_t before = ModelTokens(begin);
   const uint64_t after = ModelTokens(end);
@@ -97,8 +93,7 @@ Status SampleContext::Commit(ContextWriter& writer, uint64_t begin, uint64_t end
                         .phases = phases,
                         .model_tokens = after,
                         .pages = pages,
-                        .states = states,
-                        .note = Note(begin, end)});
+                        .states = states});
 }
 
 Status SampleContext::CommitAll(ContextWriter& writer, const std::vector<uint64_t>& ends,
@@ -133,15 +128,12 @@ std::string SampleContext::Difference(const ContextContents& contents, const Raw
       if (Checksum(bytes) != found.checksum) return "another checksum of a page";
     }
   }
-  std::vector<std::string> notes;
   std::vector<std::vector<std::vector<std::byte>>> states(kLayers);
   for (std::size_t i = 0; i < ends.size(); ++i) {
     const uint64_t begin = i == 0 ? 0 : ends[i - 1];
-    if (!Note(begin, ends[i]).empty()) notes.push_back(Note(begin, ends[i]));
     states[0].push_back(State(0, begin, ends[i]));
     states[1] = {State(1, begin, ends[i])};
   }
-  if (contents.notes != notes) return "other notes";
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
     if (contents.states[layer].size() != states[layer].size()) return "another number of states";
     for (std::size_t i = 0; i < states[layer].size(); ++i) {

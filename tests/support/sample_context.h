@@ -1,4 +1,4 @@
-// A made-up text with pages, states and notes of its own: written into a context file commit by commit, and
+// A made-up text with pages and states of its own: written into a context file commit by commit, and
 // compared with what is found there.
 #pragma once
 
@@ -24,7 +24,6 @@ class SampleContext {
   explicit SampleContext(int seed = 0) : seed_(seed) {}
 
   // Writes the pages of tokens [begin, end) and commits them. Layer 0 adds to its state, layer 1 replaces it.
-  // A commit of an odd number of tokens has a note.
   Status Commit(ContextWriter& writer, uint64_t begin, uint64_t end) const;
   // Commits [ends[i - 1], ends[i]) for i from `first` on.
   Status CommitAll(ContextWriter& writer, const std::vector<uint64_t>& ends, std::size_t first = 0) const;
@@ -45,7 +44,6 @@ class SampleContext {
   // A page that holds `n` of its tokens.
   std::vector<std::byte> Page(uint32_t layer, uint64_t page, uint64_t n) const;
   std::vector<std::byte> State(uint32_t layer, uint64_t begin, uint64_t end) const;
-  static std::string Note(uint64_t begin, uint64_t end);
 
  private:
   int seed_;

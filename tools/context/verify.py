@@ -20,7 +20,7 @@ BLOCK = 4096
 MAGIC_HEADER = b"LHCTX\r\n\x1a"
 MAGIC_SUPERBLOCK = b"LHSUPER\n"
 MAGIC_CHECKPOINT = b"LHCHECK\n"
-TOKENS, PHASES, PAGES, STATE, NOTE = 1, 2, 3, 4, 5
+TOKENS, PHASES, PAGES, STATE = 1, 2, 3, 4
 REPLACES_EARLIER = 1
 KV_TYPES = {0: "float32", 1: "bfloat16", 2: "q8"}
 
@@ -124,7 +124,6 @@ class Text:
         self.phases = bytearray()
         self.pages = {}  # slot -> (offset, checksum)
         self.states = [[] for _ in range(context.n_layers)]
-        self.notes = []
         for head in heads:
             self.add(head)
         self.check_states()
@@ -149,7 +148,6 @@ class Text:
         need(total == -(-used // BLOCK) * BLOCK and offset + total <= limit, f"has a damaged checkpoint at {offset}")
         kinds = [section[0] for section in sections]
         need(all(kinds.count(kind) == 1 for kind in (TOKENS, PHASES, PAGES)), f"lacks sections at {offset}")
-        need(kinds.count(NOTE) <= 1, f"has two notes at {offset}")
         return {
             "offset": offset,
             "head_bytes": head_bytes,
@@ -187,8 +185,6 @@ class Text:
                 if flags == REPLACES_EARLIER:
                     self.states[layer] = [one for one in self.states[layer] if not one[0]]
                 self.states[layer].append((flags, data if whole else None))
-            elif kind == NOTE:
-                self.notes.append(data)
             else:
                 raise Damaged(f"has a section of the unknown kind {kind}")
 

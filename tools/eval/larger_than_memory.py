@@ -8,7 +8,7 @@
     large     128k tokens on a 1.1B Llama of random weights, with 1 GiB in memory, in 4 GiB in all
 
 Each part writes DIR/PART.json (docs/results/larger-than-memory). The memory is limited by a cgroup (version 1 or 2), page
-cache included; where none can be made, for want of rights, that is said, and peaks of memory are measured all the same.
+cache included; where none can be made, for want of rights, that is said, and only the peaks of the processes are measured.
 Needs 40 GB in the folder of --work, which should be on a disk and not in memory, and an hour or two of 2 cores. Leave the
 machine alone meanwhile. Build the program before (make build), and fetch texts and model (make model).
 """
@@ -18,10 +18,11 @@ import json
 import os
 import pathlib
 import re
-import resource
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -32,7 +33,7 @@ KEY = 71432
 
 
 class MemoryLimit:
-    """A cgroup of `size` bytes, without swap; the processes of Run go into it."""
+    """A cgroup of `size` bytes; the processes of Run go into it."""
 
     ROOTS = ("/sys/fs/cgroup/memory", "/sys/fs/cgroup")
 
@@ -77,27 +78,38 @@ class MemoryLimit:
 def run(command, limit, stdin=None, kill_after=None):
     """Runs to the end, or to kill -9 after so many seconds; what it said and what it took."""
     print("$", " ".join(map(str, command)), file=sys.stderr, flush=True)
-    start = time.monotonic()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, preexec_fn=limit.enter)
-    killed = False
-    try:
-        out, err = process.communicate(stdin, timeout=kill_after)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        out, err = process.communicate()
-        killed = True
-    seconds = time.monotonic() - start
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    err = "\n".join(line.split("\r")[-1] for line in err.splitlines())
-    print(err, file=sys.stderr, flush=True)
-    if not killed and process.returncode != 0:
+    with tempfile.TemporaryFile("w+") as fed, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        fed.write(stdin or "")
+        fed.seek(0)
+        start = time.monotonic()
+        process = subprocess.Popen(list(map(str, command)), stdin=fed, stdout=out, stderr=err, preexec_fn=limit.enter)
+        killer = threading.Timer(kill_after, process.kill) if kill_after else None
+        if killer:
+            killer.start()
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - start
+        if killer:
+            killer.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        said = "\n".join(line.split("\r")[-1] for line in err.read().splitlines())
+        answer = out.read()
+    print(said, file=sys.stderr, flush=True)
+    killed = process.returncode == -signal.SIGKILL and kill_after is not None
+    if process.returncode != 0 and not killed:
         sys.exit(f"larger_than_memory.py: the program ended with {process.returncode}")
     return {"command": " ".join(map(str, command)), "killed": killed, "seconds": round(seconds, 1),
-            "cpu_seconds": round(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, 1),
+            "cpu_seconds": round(used.ru_utime + used.ru_stime, 1), "peak_rss": used.ru_maxrss * 1024,
             "peak_with_cache": limit.peak(), "memory_limit": limit.size if limit.folder else None,
-            "out": out, "notes": [line for line in err.splitlines() if line.strip()]}
+            "out": answer, "notes": [line for line in said.splitlines() if line.strip()]}
+
+
+def leave_cache(path):
+    """What of a file is in the system's cache goes, so that the next who opens it reads from disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class Measurement:
@@ -125,7 +137,7 @@ def text_of(name):
     return path.read_text(encoding="utf-8")
 
 
-def decode(m):
+def decode(m, _):
     """What a token costs when three quarters of what it may choose from are on disk."""
     length, n = 65536, 256
     n_bytes = length * 30 * 3 * 64 * 2 * 2  # layers, KV heads, head size, K and V, bfloat16
@@ -139,33 +151,56 @@ def decode(m):
         with MemoryLimit(limit) as cgroup:
             m.run(*sweep, "--out", out, *(["--kv-ram", f"{ram >> 20}m", "--kv-disk", m.work] if ram else []), limit=cgroup)
         rows[name] = json.loads((out / "sweep.json").read_text())
-    return rows
+    alone, quarter = (rows[name]["rows"][0] for name in ("all", "quarter"))
+    in_memory, taken = 1 / alone["decode"]["median"], 1 / quarter["decode"]["median"]
+    from_disk = quarter["decode_traffic"]["disk_bytes_a_token"] / rows["quarter"]["limits"]["disk"]["median"]
+    return {"speed_to_all_in_memory": in_memory / taken, "seconds_a_token": taken,
+            "seconds_a_token_all_in_memory": in_memory, "seconds_of_disk_a_token": from_disk,
+            "time_to_the_larger_of_both": taken / max(in_memory, from_disk), "sweeps": rows}
 
 
-def read_and_ask(m, model, text, ram, attention, kv_type, questions, kill_after):
+def share_of_disk(taken, disk):
+    """Of what the disk could have moved in the time of a command, what it moved; None where nothing is said of it."""
+    moved = re.search(r"([\d.]+) (B|KiB|MiB|GiB) read from disk, ([\d.]+) (B|KiB|MiB|GiB) written", "\n".join(taken["notes"]))
+    if not moved:
+        return None
+    unit = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+    n_bytes = float(moved[1]) * unit[moved[2]] + float(moved[3]) * unit[moved[4]]
+    return {"bytes": n_bytes, "share": n_bytes / taken["seconds"] / disk["median"]}
+
+
+def read_and_ask(m, disk, model, text, ram, attention, kv_type, questions, kill_after):
     book = m.work / "text.lhctx"
     for stale in (book, pathlib.Path(f"{book}.partial")):
         stale.unlink(missing_ok=True)
     ingest = ["ingest", "-m", model, "-f", text, "-o", book, "--attn", attention, "--compute", "int8",
               "--kv-type", kv_type, "--kv-ram", ram]
     with MemoryLimit(4 * GIB) as limit:
-        if kill_after:
-            m.run(*ingest, limit=limit, kill_after=kill_after)
-        m.run(*ingest, limit=limit)
+        if kill_after and not m.run(*ingest, limit=limit, kill_after=kill_after)["killed"]:
+            sys.exit("larger_than_memory.py: the text was read before it could be killed")
+        read = m.run(*ingest, limit=limit)
+    goes_on = re.search(r"goes on behind token (\d+) of", "\n".join(read["notes"]))
+    leave_cache(book)
     with MemoryLimit(4 * GIB) as limit:
         asked = m.run("ask", book, "-m", model, "--kv-ram", ram, "--json", "-n", "24", limit=limit,
                       stdin="".join(f"{q}\n" for q in questions))
     with MemoryLimit(4 * GIB) as limit:
-        m.run("context", "verify", book, limit=limit)
+        verified = m.run("context", "verify", book, limit=limit)
     answers = [json.loads(line) for line in asked["out"].splitlines()]
+    plan = m.run("info", model, "-c", answers[0]["text_tokens"], "--attn", attention, "--compute", "int8",
+                 "--kv-type", kv_type, "--kv-ram", ram, limit=MemoryLimit(None))["out"]
     opened = re.search(r"opened in ([\d.]+) s", "\n".join(asked["notes"]))
-    result = {"tokens": answers[0]["text_tokens"], "file_bytes": book.stat().st_size,
-              "opened_seconds": float(opened.group(1)), "answers": answers}
+    result = {"tokens": answers[0]["text_tokens"], "went_on_behind": int(goes_on.group(1)) if goes_on else 0,
+              "file_bytes": book.stat().st_size,
+              "opened_seconds": float(opened.group(1)), "answers": answers,
+              "reading": share_of_disk(read, disk), "asking": share_of_disk(asked, disk),
+              "verifying_share": book.stat().st_size / verified["seconds"] / disk["median"],
+              "plan": [line for line in plan.splitlines() if "MiB" in line or "GiB" in line]}
     book.unlink()
     return result
 
 
-def million(m):
+def million(m, disk):
     # With the model's tokenizer a million tokens, and some.
     text = (text_of("austen") + "\n\n" + text_of("kjv"))[:4_250_000]
     middle = text.index("\n\n", len(text) // 2)
@@ -173,17 +208,17 @@ def million(m):
     path = m.work / "million.txt"
     path.write_text(text, encoding="utf-8")
     questions = ["What is the pass key?", "Who is Mr. Darcy?", "Who was Noah?"]
-    return read_and_ask(m, DEFAULT_MODEL, path, "2g", "auto", "bf16", questions, kill_after=600)
+    return read_and_ask(m, disk, DEFAULT_MODEL, path, "2g", "auto", "bf16", questions, kill_after=600)
 
 
-def large(m):
+def large(m, disk):
     model = m.work / "llama-1.1B.gguf"
     if not model.exists():
         subprocess.run([sys.executable, ROOT / "bench/random_model.py", "1.1B", "Q4_K_M", model], check=True)
     path = m.work / "large.txt"
     path.write_text(text_of("austen")[:553_000], encoding="utf-8")  # some 131,000 tokens
     attention = "longheads,chunk=256,window=2048,begin=2048"
-    return read_and_ask(m, model, path, "1g", attention, "bf16", ["What happened?", "Who spoke?"], kill_after=None)
+    return read_and_ask(m, disk, model, path, "1g", attention, "bf16", ["What happened?", "Who spoke?"], kill_after=None)
 
 
 def main():
@@ -195,7 +230,7 @@ def main():
     options = parser.parse_args()
     m = Measurement(options)
     limits = m.limits()
-    result = {"decode": decode, "million": million, "large": large}[options.part](m)
+    result = {"decode": decode, "million": million, "large": large}[options.part](m, limits["disk"])
     for taken in m.runs:
         taken.pop("out")
     out = pathlib.Path(options.out)

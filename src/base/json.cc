@@ -1,0 +1,42 @@
+#include "base/json.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace longheads {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostDepth = 64;
+
+}  // namespace
+
+Json ParseJson(std::string_view text) {
+  return Json::parse(text, [](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMostDepth)
+      throw nlohmann::json::other_error::create(501, "it is nested too deeply", nullptr);
+    return true;
+  });
+}
+
+int64_t JsonCount(const Json& json, const char* name, int64_t most) {
+  const Json& value = json.at(name);
+  if (!value.is_number_integer() || value < 0 || value > most) {
+    throw nlohmann::json::other_error::create(501, std::string("'") + name + "' is no count", nullptr);
+  }
+  return value;
+}
+
+double JsonNumber(const Json& json, const char* name, double least, double most) {
+  const double value = json.at(name);
+  if (!(value >= least && value <= most)) {
+    throw nlohmann::json::other_error::create(501, std::string("'") + name + "' is out of its range",
+                                              nullptr);
+  }
+  return value;
+}
+
+std::string JsonLine(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace longheads

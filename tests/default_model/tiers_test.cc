@@ -1,0 +1,103 @@
+// Real weights, and a text whose keys and values are all in memory, a tenth of them, 64 MiB of them, or in a
+// file that another engine wrote: every bit of what the model makes of it is the same.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "engine/context.h"
+#include "tests/default_model/default_model.h"
+
+namespace longheads {
+namespace {
+
+constexpr int64_t kText = 2000;  // 94 MB of float32
+constexpr int64_t kQuestion = 20;
+
+EngineOptions Options(const char* attention, uint64_t kv_ram) {
+  return {.model_path = DefaultModelPath(),
+          .attention = attention,
+          .compute = "int8",
+          .kv_type = "f32",
+          .kv_ram = kv_ram,
+          .kv_disk = testing::TempDir(),
+          .kv_may_leave = true};
+}
+
+std::vector<TokenId> Text() {
+  std::vector<TokenId> tokens;
+  for (int64_t i = 0; i < kText + kQuestion; ++i)
+    tokens.push_back(static_cast<TokenId>(1000 + i * 7919 % 40000));
+  return tokens;
+}
+
+// What the model makes of a question and of each token of an answer.
+std::vector<float> Ask(Engine& engine, Session& session) {
+  const std::vector<TokenId> tokens = Text();
+  const std::span<const TokenId> question = std::span(tokens).subspan(kText, kQuestion);
+  auto hidden = engine.Prefill(session, question, Outputs::kLast, {});
+  EXPECT_TRUE(hidden) << hidden.error().message;
+  std::vector<float> all = hidden.value_or(std::vector<float>());
+  for (const TokenId& token : question) {
+    Session* const self = &session;
+    hidden = engine.Decode(std::span(&self, 1), std::span(&token, 1));
+    EXPECT_TRUE(hidden) << hidden.error().message;
+    if (hidden) all.insert(all.end(), hidden->begin(), hidden->end());
+  }
+  return all;
+}
+
+class DefaultModelTiers : public testing::TestWithParam<const char*> {};
+
+TEST_P(DefaultModelTiers, GiveTheBitsOfMemoryAlone) {
+  const std::vector<TokenId> tokens = Text();
+  const std::span<const TokenId> text = std::span(tokens).first(kText);
+  const auto answers = [&](uint64_t kv_ram, KvTraffic& traffic) {
+    const std::unique_ptr<Engine> engine = *Engine::Load(Options(GetParam(), kv_ram));
+    Session session = engine->NewSession();
+    const auto read = engine->Prefill(session, text, Outputs::kNone, {});
+    EXPECT_TRUE(read) << read.error().message;
+    std::vector<float> all = Ask(*engine, session);
+    traffic = engine->kv_traffic();
+    return all;
+  };
+  KvTraffic none, tenth, some;
+  const std::vector<float> expected = answers(0, none);
+  const auto same = [&](const std::vector<float>& got) {
+    return got.size() == expected.size() &&
+           std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)) == 0;
+  };
+  EXPECT_TRUE(same(answers(9 << 20, tenth)));
+  EXPECT_TRUE(same(answers(64 << 20, some)));
+  EXPECT_EQ(none.bytes_read, 0u);
+  EXPECT_GT(some.bytes_written, 0u);
+  EXPECT_GT(tenth.bytes_read, some.bytes_read);
+
+  const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string path =
+      testing::TempDir() + "/longheads-tiers-" + name.substr(name.find('/') + 1) + ".lhctx";
+  std::filesystem::remove(path);
+  {
+    const EngineOptions options = Options(GetParam(), 64 << 20);
+    const std::unique_ptr<Engine> engine = *Engine::Load(options);
+    const auto setup = *SetupOf(*engine, options, kText, /*chat=*/false, "a test");
+    const auto ingest = *ContextIngest::Begin(*engine, path, setup, /*restart=*/false);
+    const Status read = ingest->Read(text, {});
+    ASSERT_TRUE(read) << read.error().message;
+    ASSERT_TRUE(ingest->Finish());
+  }
+  {
+    const std::unique_ptr<Engine> engine = *Engine::Load(Options(GetParam(), 9 << 20));
+    auto session = OpenContext(*engine, path);
+    ASSERT_TRUE(session) << session.error().message;
+    EXPECT_TRUE(same(Ask(*engine, *session)));
+  }
+  std::filesystem::remove(path);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, DefaultModelTiers,
+                         testing::Values("longheads,window=1024,begin=1024",
+                                         "infllm,n_init=64,n_local=512,block=64,top_k=4,exec_block=256"));
+
+}  // namespace
+}  // namespace longheads
