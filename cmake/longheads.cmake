@@ -18,14 +18,18 @@ function(longheads_optimise_little target)
   endif()
 endfunction()
 
-# longheads_library(base SOURCES a.cc b.cc DEPENDS tensor fmt::fmt). COLD: longheads_optimise_little.
+# longheads_library(base SOURCES a.cc b.cc DEPENDS tensor fmt::fmt). COLD: longheads_optimise_little. FUZZED: fuzzers that
+# `make test` runs see which of its branches they reach.
 function(longheads_library name)
-  cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "COLD;FUZZED" "" "SOURCES;DEPENDS" ${ARGN})
   if(ARG_SOURCES)
     add_library(longheads_${name} STATIC ${ARG_SOURCES})
     target_link_libraries(longheads_${name} PUBLIC longheads_options ${ARG_DEPENDS})
     if(ARG_COLD)
       longheads_optimise_little(longheads_${name})
+    endif()
+    if(ARG_FUZZED AND LONGHEADS_FUZZ)
+      target_compile_options(longheads_${name} PRIVATE -fsanitize=fuzzer-no-link)
     endif()
   else()
     add_library(longheads_${name} INTERFACE)
@@ -54,11 +58,15 @@ endif()
 
 # longheads_test(base SOURCES a_test.cc THREADED b_test.cc DEPENDS longheads_base): tests named <folder>.<suite>.<case>.
 # THREADED are the sources whose tests work on several threads: a build under the thread sanitizer has these alone (of
-# their tests what passes THREADED_FILTER, gtest's) and labels them threads. LABELS default-model is for tests that run
+# their tests what passes THREADED_FILTER, gtest's) and labels them threads. SANITIZED programs are built and
+# run under sanitizers alone: no number there depends on how they are optimised. LABELS default-model is for tests that run
 # the default model; under sanitizers they would take many minutes and reach no code that the tiny models do not, so
 # they are left out.
 function(longheads_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;LABELS;THREADED_FILTER" "SOURCES;THREADED;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "SANITIZED" "TIMEOUT;LABELS;THREADED_FILTER" "SOURCES;THREADED;DEPENDS" ${ARGN})
+  if(ARG_SANITIZED AND NOT LONGHEADS_SANITIZE)
+    return()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()

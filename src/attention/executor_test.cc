@@ -24,7 +24,7 @@ class ExecutorTest : public testing::TestWithParam<Implementation<AttentionKerne
   void SetUp() override {
     if (!GetParam().declined.empty()) GTEST_SKIP() << GetParam().declined;
   }
-  LayerSetup Setup(const Policy& policy, int n_threads = 1) const {
+  LayerSetup SetupFor(const Policy& policy, int n_threads = 1) const {
     return {.policy = policy,
             .kernels = *GetParam().table,
             .shape = kShape,
@@ -41,10 +41,10 @@ TEST_P(ExecutorTest, GroupingQueriesIntoBlocksDoesNotChangeABit) {
   const LayerInputs inputs = UniformInputs(kShape, 300, 1);
   for (const Policy* const policy :
        {static_cast<const Policy*>(&full_), static_cast<const Policy*>(&longheads_)}) {
-    OneLayer whole(Setup(*policy));
+    OneLayer whole(SetupFor(*policy));
     whole.Prefill(inputs, 300);
     for (const int64_t query_block : {1, 3, 16, 255, 256, 299}) {
-      OneLayer layer(Setup(*policy));
+      OneLayer layer(SetupFor(*policy));
       layer.Prefill(inputs, 300, query_block);
       ASSERT_EQ(layer.out(), whole.out()) << query_block;
     }
@@ -62,7 +62,7 @@ TEST_P(ExecutorTest, ABatchOfSequencesEqualsEachAlone) {
       }
       std::vector<OneLayer> alone, together;
       for (std::size_t s = 0; s < lengths.size(); ++s) {
-        alone.emplace_back(Setup(*policy));
+        alone.emplace_back(SetupFor(*policy));
         alone.back().Prefill(inputs[s], lengths[s]);
         together.push_back(alone.back().Fork());
       }
@@ -73,7 +73,7 @@ TEST_P(ExecutorTest, ABatchOfSequencesEqualsEachAlone) {
         batch_inputs.push_back(&inputs[s]);
       }
       // All share the first one's setup, threads included, which the others' own runs must not feel.
-      LayerSetup setup = Setup(*policy, n_threads);
+      LayerSetup setup = SetupFor(*policy, n_threads);
       OneLayer first(setup);
       first.Prefill(inputs[0], lengths[0]);
       together[0] = std::move(first);
@@ -89,9 +89,9 @@ TEST_P(ExecutorTest, ABatchOfSequencesEqualsEachAlone) {
 TEST_P(ExecutorTest, PrefillAndDecodeAgreeWithinRounding) {
   const LayerInputs inputs = UniformInputs(kShape, 400, 2);
   const double bound = 2 * BoundOf(inputs, /*max_logit=*/12).out;
-  OneLayer prefilled(Setup(full_));
+  OneLayer prefilled(SetupFor(full_));
   prefilled.Prefill(inputs, 400);
-  OneLayer decoded(Setup(full_));
+  OneLayer decoded(SetupFor(full_));
   while (decoded.size() < 400) decoded.Decode(inputs);
   for (std::size_t i = 0; i < prefilled.out().size(); ++i) {
     ASSERT_NEAR(prefilled.out()[i], decoded.out()[i], bound);
@@ -102,7 +102,7 @@ TEST_P(ExecutorTest, RowsThatSeeNoKeyAreZero) {
   // A policy may leave a row without keys: its output is zero, not a division by zero.
   const LayerInputs inputs = UniformInputs(kShape, 40, 4);
   for (const bool decode : {false, true}) {
-    OneLayer layer(Setup(full_));
+    OneLayer layer(SetupFor(full_));
     layer.Prefill(inputs, 39);
     layer.mutation = [](const QueryBlock&, Plan& plan) {
       for (PlanSegment& segment : plan.segments) segment.min_distance = 40;
@@ -321,7 +321,7 @@ TEST_P(ExecutorTest, KeysComeToTheAbsolutePlaneFromAnyOther) {
           block, [unit](int64_t i) { return unit * i; }, segment, plan);
       plan.segments.push_back(segment);
     });
-    LayerSetup setup = Setup(policy);
+    LayerSetup setup = SetupFor(policy);
     ExpectOutputs(setup, inputs, [&](int64_t i, int64_t head) {
       std::vector<SeenKey> keys;
       for (int64_t j = std::max<int64_t>(3, i - 399); j <= i; ++j) {
@@ -402,7 +402,7 @@ TEST_P(ExecutorTest, ListedKeysAreSeenByAllRowsAtTheDistancesOfTheirPlane) {
           block, [](int64_t) { return 690; }, segment, plan);
       plan.segments.push_back(segment);
     });
-    ExpectOutputs(Setup(policy), inputs, [&](int64_t i, int64_t head) {
+    ExpectOutputs(SetupFor(policy), inputs, [&](int64_t i, int64_t head) {
       std::vector<SeenKey> keys;
       for (const int32_t j : list) keys.push_back({j, absolute ? 690.0 - j : 690.0});
       return Attend(inputs, i, head, keys).out;
@@ -420,7 +420,7 @@ TEST_P(ExecutorTest, TokenScalesMultiplyLogits) {
     plan.segments.push_back(segment);
     for (const QueryToken& token : block.tokens) plan.token_scales.push_back(factor(token.position));
   });
-  ExpectOutputs(Setup(policy), inputs, [&](int64_t i, int64_t head) {
+  ExpectOutputs(SetupFor(policy), inputs, [&](int64_t i, int64_t head) {
     std::vector<SeenKey> keys;
     for (int64_t j = 0; j <= i; ++j) keys.push_back({j, static_cast<double>(i - j)});
     return Attend(inputs, i, head, keys, factor(i)).out;
@@ -440,7 +440,7 @@ TEST_P(ExecutorTest, SegmentEntersTheMergeAsOneKey) {
     near.key_end = kTextTokens;
     plan.segments = {far, near};
   });
-  ExpectOutputs(Setup(policy), inputs, [&](int64_t i, int64_t head) {
+  ExpectOutputs(SetupFor(policy), inputs, [&](int64_t i, int64_t head) {
     const auto run = [i](int64_t begin, int64_t end) {
       std::vector<SeenKey> keys;
       for (int64_t j = begin; j < std::min(end, i + 1); ++j) keys.push_back({j, static_cast<double>(i - j)});

@@ -141,7 +141,7 @@ TEST(Landmark, StateBytesForeseesWhatTheStateHolds) {
 
 TEST(Landmark, GoldensNoticeChanges) {
   for (const auto& [name, block] : {std::pair("landmark-mha", 17), std::pair("landmark-mqa-calls", 9)}) {
-    const auto every = [&](const std::function<void(PlanSegment&)>& change) {
+    const auto every = [name = name](const std::function<void(PlanSegment&)>& change) {
       return Notices(name, [&](const QueryBlock&, Plan& plan) {
         for (PlanSegment& segment : plan.segments) change(segment);
       });

@@ -484,8 +484,8 @@ void LongHeads::FixChoices(const StepInput& input, State& state) const {
     std::vector<float> sum(static_cast<std::size_t>(n_chunks));
     for (int64_t t = 0; t < n; ++t) {
       const auto scores_of = [&](int64_t head) {
-        return scratch[static_cast<std::size_t>(head / group)].scores.data() +
-               (t * group + head % group) * n_chunks;
+        const std::vector<float>& scores = scratch[static_cast<std::size_t>(head / group)].scores;
+        return scores.empty() ? nullptr : scores.data() + (t * group + head % group) * n_chunks;
       };
       if (fixes_heads()) {
         std::fill(sum.begin(), sum.end(), 0.0f);
@@ -586,7 +586,9 @@ void LongHeads::ListEntries(const QueryBlock& block, Phase phase, const TokenRun
         const int32_t* const choice = state.fixed.of(position, fixes_heads() ? 0 : head);
         scratch.chosen.assign(choice + 1, choice + 1 + choice[0]);
       } else {
-        const float* const scores = scratch.scores.data() + ((t - run.selecting) * group + g) * n_scored;
+        const float* const scores =
+            scratch.scores.empty() ? nullptr  // the choice is not by scores
+                                   : scratch.scores.data() + ((t - run.selecting) * group + g) * n_scored;
         ChooseChunks(position, phase, ChooserOf(block.layer, head), scores, scratch);
         TellChoice(block.observer, block.layer, run.sequence, position, head, head + 1, scores, scratch);
       }

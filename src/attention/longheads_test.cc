@@ -28,7 +28,7 @@ constexpr int64_t kTokens = 75;
 
 class LongHeadsTest : public testing::Test {
  protected:
-  LayerSetup Setup(const Policy& policy, int64_t max_tokens = kTokens) const {
+  LayerSetup SetupFor(const Policy& policy, int64_t max_tokens = kTokens) const {
     return {.policy = policy, .kernels = Fastest(), .shape = kShape, .max_tokens = max_tokens};
   }
 
@@ -38,10 +38,10 @@ class LongHeadsTest : public testing::Test {
 };
 
 TEST_F(LongHeadsTest, AForkAfterAnyTokenContinuesAsTheOriginalDoes) {
-  OneLayer prefilled(Setup(policy_));
+  OneLayer prefilled(SetupFor(policy_));
   prefilled.Prefill(inputs_, kTokens);
   for (int64_t m = 1; m < kTokens; ++m) {
-    OneLayer original(Setup(policy_));
+    OneLayer original(SetupFor(policy_));
     original.Prefill(inputs_, m);
     OneLayer same = original.Fork();
     OneLayer other = original.Fork();
@@ -56,7 +56,7 @@ TEST_F(LongHeadsTest, AForkAfterAnyTokenContinuesAsTheOriginalDoes) {
     ASSERT_EQ(same.out(), original.out()) << m;
     blocks.Prefill(inputs_, kTokens - m);
     ASSERT_EQ(blocks.out(), prefilled.out()) << m;
-    OneLayer unforked(Setup(policy_));
+    OneLayer unforked(SetupFor(policy_));
     unforked.Prefill(inputs_, m);
     while (unforked.size() < kTokens) unforked.Decode(inputs_);
     ASSERT_EQ(unforked.out(), original.out()) << m;
@@ -68,10 +68,10 @@ TEST_F(LongHeadsTest, ForksInsideASharedBlockOfRepresentationsStayApart) {
   constexpr int64_t kLong = 150 * kChunk + 1;
   const LayerInputs inputs = UniformInputs(kShape, kLong, 1);
   const LayerInputs others = UniformInputs(kShape, kLong, 2);
-  OneLayer whole(Setup(policy_, kLong));
+  OneLayer whole(SetupFor(policy_, kLong));
   whole.Prefill(inputs, kLong);
   for (const int64_t m : {63, 64, 65, 100}) {
-    OneLayer original(Setup(policy_, kLong));
+    OneLayer original(SetupFor(policy_, kLong));
     original.Prefill(inputs, m * kChunk);
     OneLayer other = original.Fork();
     other.Prefill(others, kLong - other.size());
@@ -81,7 +81,7 @@ TEST_F(LongHeadsTest, ForksInsideASharedBlockOfRepresentationsStayApart) {
 }
 
 TEST_F(LongHeadsTest, RewindPointIsTheTokenItselfInTheOpenChunkElseItsChunksFirst) {
-  OneLayer layer(Setup(policy_));
+  OneLayer layer(SetupFor(policy_));
   layer.Prefill(inputs_, 10 * kChunk + 3);
   for (int64_t n = 0; n <= layer.size(); ++n) {
     EXPECT_EQ(layer.RewindPoint(n), n >= 10 * kChunk ? n : n / kChunk * kChunk) << n;
@@ -89,11 +89,11 @@ TEST_F(LongHeadsTest, RewindPointIsTheTokenItselfInTheOpenChunkElseItsChunksFirs
 }
 
 TEST_F(LongHeadsTest, ATruncatedSequenceForgetsWithoutATrace) {
-  OneLayer whole(Setup(policy_));
+  OneLayer whole(SetupFor(policy_));
   whole.Prefill(inputs_, kTokens);
   for (int64_t n = 0; n <= kTokens; ++n) {
     for (const int64_t wrong : {int64_t{1}, kChunk, 3 * kChunk + 1}) {
-      OneLayer layer(Setup(policy_));
+      OneLayer layer(SetupFor(policy_));
       if (n > 0) layer.Prefill(inputs_, n);
       OneLayer fork = layer.Fork();
       // Another text, and back.
@@ -140,9 +140,9 @@ TEST_F(LongHeadsTest, EqualsFullAttentionBeforeBegin) {
   const FullAttention full(kShape, kTokens);
   const LongHeads late({.chunk = kChunk, .window = 16, .begin = 76, .compat = {}}, kShape,
                        PairLayout::kHalfSplit, 1000);
-  OneLayer expected(Setup(full));
+  OneLayer expected(SetupFor(full));
   expected.Prefill(inputs_, kTokens);
-  OneLayer layer(Setup(late));
+  OneLayer layer(SetupFor(late));
   layer.Prefill(inputs_, kTokens);
   const Agreement agreement = Agree(layer, expected, kShape);
   EXPECT_EQ(agreement.n_others, 0);
@@ -154,13 +154,13 @@ TEST_F(LongHeadsTest, EqualsFullAttentionWhereEveryChunkHasASlot) {
   constexpr int64_t kMore = 80;
   const LayerInputs inputs = UniformInputs(kShape, kMore, 9);
   const FullAttention full(kShape, kMore);
-  OneLayer expected(Setup(full, kMore));
+  OneLayer expected(SetupFor(full, kMore));
   expected.Prefill(inputs, kMore);
   // From `begin` on there are more chunks than slots. With compat=begin decode selects one token earlier,
   // when exactly K chunks exist: all of them.
   const LongHeads early({.chunk = kChunk, .window = 80, .begin = 80, .compat = {.begin = true}}, kShape,
                         PairLayout::kHalfSplit, 1000);
-  OneLayer selecting(Setup(early, kMore));
+  OneLayer selecting(SetupFor(early, kMore));
   selecting.Prefill(inputs, kMore - 1);
   selecting.Decode(inputs);
   const Agreement agreement = Agree(selecting, expected, kShape);
@@ -211,7 +211,7 @@ TEST_F(LongHeadsTest, Bf16StoresLoseNoMoreThanTheirRoundings) {
   const double bound = 2 * BoundOf(inputs_, /*max_logit=*/12, logit_error, 0x1p-9).out;
   for (const LongHeads* const policy : {&fixed, &policy_}) {
     for (const bool decode : {false, true}) {
-      LayerSetup setup = Setup(*policy);
+      LayerSetup setup = SetupFor(*policy);
       OneLayer exact(setup);
       setup.kv = KvType::kBF16;
       OneLayer half(setup);
@@ -229,7 +229,7 @@ TEST_F(LongHeadsTest, Bf16StoresLoseNoMoreThanTheirRoundings) {
 }
 
 TEST_F(LongHeadsTest, AcceptsABf16StoreBitForBitInAnyBlocks) {
-  LayerSetup setup = Setup(policy_);
+  LayerSetup setup = SetupFor(policy_);
   setup.kv = KvType::kBF16;
   OneLayer whole(setup);
   whole.Prefill(inputs_, kTokens);
@@ -274,7 +274,7 @@ class NextBest : public SelectionObserver {
 
 TEST_F(LongHeadsTest, DecodeHintsAtTheNextBestChunksWherePagesMayBeOnDisk) {
   for (const bool on_disk : {true, false}) {
-    LayerSetup setup = Setup(policy_);
+    LayerSetup setup = SetupFor(policy_);
     setup.on_disk = on_disk;
     OneLayer layer(setup);
     layer.Prefill(inputs_, 40);
@@ -293,7 +293,7 @@ TEST_F(LongHeadsTest, DecodeHintsAtTheNextBestChunksWherePagesMayBeOnDisk) {
 TEST_F(LongHeadsTest, StateBytesForeseesWhatTheStateHolds) {
   for (const int64_t n : {0, 3, 4, 255, 256, 257, 1000}) {
     const LayerInputs inputs = UniformInputs(kShape, n + 1, 5);
-    OneLayer layer(Setup(policy_, n + 1));
+    OneLayer layer(SetupFor(policy_, n + 1));
     if (n > 0) layer.Prefill(inputs, n);
     EXPECT_EQ(layer.state().Bytes(), policy_.StateBytes(n)) << n;
   }

@@ -109,8 +109,8 @@ TEST(Quest, TheEvaluationRuleDropsAPageBeforeTheBudgetIsFull) {
 // No key that is left out meets the query better than a page that is seen might.
 TEST(Quest, ABoundOfAPageIsAboveItsEveryKey) {
   const LayerInputs inputs = UniformInputs(kShape, kTokens, 9);
-  const int64_t d = kShape.head_dim;
-  const auto rotate = [d](const float* x, int64_t position) {
+  constexpr int64_t d = kShape.head_dim;
+  const auto rotate = [](const float* x, int64_t position) {
     std::vector<double> y(static_cast<std::size_t>(d));
     for (int64_t m = 0; m < d / 2; ++m) {
       const double angle = static_cast<double>(position) *

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/cores.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/context_reading.h"
 #include "cli/interrupt.h"
@@ -52,7 +53,7 @@ Result<int> Info(const ContextOptions& options) {
   const uint64_t page_bytes = contents.pages.size() * geometry.page_stride;
   LH_ASSIGN(const uint64_t file_bytes, reader.file().Size());
   if (options.json) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::parse(reader.header().metadata);
+    nlohmann::ordered_json json = ParseJson(reader.header().metadata);
     json["tokens"] = n_tokens;
     json["unfinished_tokens"] = n_unfinished;
     json["model_tokens"] = contents.model_tokens;

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,10 +42,11 @@ class CaseLog {
   const Record* Find(const Setup& setup, const std::string& attention, const Case& c) const {
     if (!journal_) return nullptr;
     // A case that was run again: the newest counts.
-    for (const Record& record : std::views::reverse(journal_->records())) {
-      if (record.SameCase(setup, attention, c)) return &record;
-    }
-    return nullptr;
+    const std::vector<Record>& records = journal_->records();
+    const auto found = std::find_if(records.rbegin(), records.rend(), [&](const Record& record) {
+      return record.SameCase(setup, attention, c);
+    });
+    return found == records.rend() ? nullptr : &*found;
   }
 
   void AddFound(const Record& record) { Report(record, /*from_file=*/true); }

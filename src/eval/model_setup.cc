@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace longheads {
 
 ModelSetup ModelSetupOf(const Engine& engine, const std::string& backend, const std::string& rope) {
@@ -23,17 +25,13 @@ void AddModelSetup(const ModelSetup& setup, nlohmann::ordered_json& json) {
   json["rope"] = setup.rope;
 }
 
-ModelSetup ParseModelSetup(const nlohmann::json& json) {
+ModelSetup ParseModelSetup(const nlohmann::ordered_json& json) {
   return {.model = json.at("model"),
-          .model_bytes = json.at("model_bytes"),
+          .model_bytes = JsonCount(json, "model_bytes"),
           .compute = json.at("compute"),
           .kv = json.at("kv"),
           .backend = json.at("backend"),
           .rope = json.value("rope", "")};
-}
-
-std::string JsonLine(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace longheads

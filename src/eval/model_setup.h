@@ -24,9 +24,6 @@ ModelSetup ModelSetupOf(const Engine& engine, const std::string& backend, const 
 
 // Its members as keys of an object, and back. The latter throws nlohmann's exceptions.
 void AddModelSetup(const ModelSetup& setup, nlohmann::ordered_json& json);
-ModelSetup ParseModelSetup(const nlohmann::json& json);
-
-// On one line, without its end. Bytes that are no UTF-8, as a file name may hold, become U+FFFD.
-std::string JsonLine(const nlohmann::ordered_json& json);
+ModelSetup ParseModelSetup(const nlohmann::ordered_json& json);
 
 }  // namespace longheads

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/json.h"
 #include "formats/output_file.h"
 #include "scoring/retrieval_scores.h"
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/csv.h"
+#include "base/json.h"
 
 namespace longheads {
 namespace {
@@ -53,7 +55,7 @@ std::string PasskeyJson(const PasskeyRecord& r) {
 }
 
 Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
-  const nlohmann::json json = nlohmann::json::parse(line);
+  const nlohmann::ordered_json json = ParseJson(line);
   const std::string form_name = json.at("form"), filler_name = json.at("filler");
   const std::optional<PromptForm> form = FindPromptForm(form_name);
   if (!form) return InvalidInput(fmt::format("'form' is '{}'", form_name));
@@ -61,22 +63,23 @@ Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
   if (!filler) return InvalidInput(fmt::format("'filler' is '{}'", filler_name));
   PasskeyRecord r;
   r.attention = json.at("attn");
-  r.which.length = json.at("length");
-  r.which.depth_ppm = std::llround(json.at("depth").get<double>() * 1e6);
-  r.which.repeat = json.at("repeat");
-  r.tokens = json.at("tokens");
-  r.shared = json.at("shared");
-  r.key = json.at("key");
+  r.which.length = JsonCount(json, "length");
+  r.which.depth_ppm = std::llround(JsonNumber(json, "depth", 0, 1) * 1e6);
+  r.which.repeat = JsonCount(json, "repeat");
+  r.tokens = JsonCount(json, "tokens");
+  r.shared = JsonCount(json, "shared");
+  r.key = JsonCount(json, "key");
   r.answer = json.at("answer");
   r.correct = json.at("correct");
-  r.digits_right = json.at("digits_right");
-  r.digits = json.at("digits");
-  r.seconds = json.at("seconds");
-  r.threads = json.at("threads");
+  r.digits_right = JsonCount(json, "digits_right");
+  r.digits = JsonCount(json, "digits");
+  r.seconds = JsonNumber(json, "seconds", 0, 1e12);
+  r.threads = static_cast<int>(JsonCount(json, "threads", INT_MAX));
   r.setup = {.model = ParseModelSetup(json),
              .style = {.form = *form, .filler = *filler},
-             .max_tokens = json.at("max_tokens"),
-             .seed = json.at("seed")};
+             .max_tokens = JsonCount(json, "max_tokens"),
+             .seed = json.at("seed").is_number_unsigned() ? json["seed"].get<uint64_t>()
+                                                          : static_cast<uint64_t>(JsonCount(json, "seed"))};
   return r;
 } catch (const nlohmann::json::exception& error) {
   return InvalidInput(error.what());

@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/csv.h"
+#include "base/json.h"
 
 namespace longheads {
 namespace {
@@ -19,7 +21,7 @@ bool IsPossible(const PplCase& c) {
     if (end <= read) return false;
     read = end;
   }
-  return read > 0 && c.length >= read + 2 && c.sample >= 0 && c.offset >= 0;
+  return read > 0 && read <= c.length - 2 && c.sample >= 0 && c.offset >= 0;
 }
 
 std::string FormatPerplexity(double value) {
@@ -50,20 +52,24 @@ std::string PplJson(const PplRecord& r) {
 }
 
 Result<PplRecord> ParsePplJson(const std::string& line) try {
-  const nlohmann::json json = nlohmann::json::parse(line);
+  const nlohmann::ordered_json json = ParseJson(line);
   PplRecord r;
   r.attention = json.at("attn");
-  r.which = {.length = json.at("length"),
-             .sample = json.at("sample"),
-             .offset = json.at("offset"),
-             .calls = json.at("calls")};
-  r.score = {
-      .n_tokens = json.at("tokens"), .nll_sum = json.at("nll_sum"), .nll_squares = json.at("nll_squares")};
-  r.seconds = json.at("seconds");
-  r.threads = json.at("threads");
+  r.which = {.length = JsonCount(json, "length"),
+             .sample = JsonCount(json, "sample"),
+             .offset = JsonCount(json, "offset"),
+             .calls = {}};
+  for (std::size_t i = 0; i < json.at("calls").size(); ++i) {
+    r.which.calls.push_back(JsonCount({{"calls", json["calls"].at(i)}}, "calls"));
+  }
+  r.score = {.n_tokens = JsonCount(json, "tokens"),
+             .nll_sum = json.at("nll_sum"),
+             .nll_squares = json.at("nll_squares")};
+  r.seconds = JsonNumber(json, "seconds", 0, 1e12);
+  r.threads = static_cast<int>(JsonCount(json, "threads", INT_MAX));
   r.setup = {.model = ParseModelSetup(json),
              .text = json.at("text"),
-             .text_bytes = json.at("text_bytes"),
+             .text_bytes = JsonCount(json, "text_bytes"),
              .text_hash = json.at("text_hash")};
   if (!IsPossible(r.which)) return InvalidInput("'calls' do not fit 'length'");
   if (r.score.n_tokens != r.which.n_score()) return InvalidInput("'tokens' is not what 'calls' leave");

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "attention/spec.h"
+#include "base/json.h"
 #include "eval/experiment.h"
 #include "eval/task_registry.h"
 
@@ -189,7 +190,7 @@ Result<Suite> SuiteReader::Read(const Json& json) {
 Result<Suite> ParseSuite(std::string_view text, const std::string& file, const SuiteExtras& extras) {
   Json json;
   try {
-    json = Json::parse(text);
+    json = ParseJson(text);
   } catch (const nlohmann::json::exception& error) {
     return InvalidInput(fmt::format("{} is no JSON: {}", file, error.what()));
   }

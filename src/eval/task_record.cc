@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <unordered_set>
 
 #include "base/csv.h"
+#include "base/json.h"
 #include "eval/interval.h"
 #include "eval/text_hash.h"
 
@@ -123,7 +125,7 @@ std::string TaskJson(const TaskRecord& r) {
 }
 
 Result<TaskRecord> ParseTaskJson(const std::string& line) try {
-  const Json json = Json::parse(line);
+  const Json json = ParseJson(line);
   TaskRecord r;
   r.setup.task = json.at("task");
   r.setup.attention = json.at("attn");
@@ -138,8 +140,8 @@ Result<TaskRecord> ParseTaskJson(const std::string& line) try {
   r.sample.cell = json.at("cell");
   r.measure.name = json.at("measure");
   r.measure.unit = json.at("unit");
-  r.seconds = json.at("seconds");
-  r.threads = json.at("threads");
+  r.seconds = JsonNumber(json, "seconds", 0, 1e12);
+  r.threads = static_cast<int>(JsonCount(json, "threads", INT_MAX));
   r.time = json.at("time");
   if (json.contains("failed")) {
     r.failed = json.at("failed");
@@ -151,9 +153,9 @@ Result<TaskRecord> ParseTaskJson(const std::string& line) try {
                 .values = json.at("values"),
                 .answer = json.at("answer"),
                 .references = json.at("references"),
-                .tokens = json.at("tokens"),
-                .shared = json.at("shared"),
-                .generated = json.at("generated")};
+                .tokens = JsonCount(json, "tokens"),
+                .shared = JsonCount(json, "shared"),
+                .generated = JsonCount(json, "generated")};
   return r;
 } catch (const nlohmann::json::exception& error) {
   return InvalidInput(error.what());

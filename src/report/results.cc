@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 
+#include "base/json.h"
 #include "eval/interval.h"
 #include "eval/passkey_journal.h"
 #include "eval/ppl_journal.h"

@@ -144,12 +144,12 @@ class Page {
   std::string Title(std::size_t index) const {
     const Experiment& own = results_.experiments[index];
     std::string title = fmt::format("{}: {}", own.task, own.measure.name);
-    for (const auto& [name, value] : own.settings) {
+    for (const std::pair<std::string, std::string>& setting : own.settings) {
       const bool varies = std::ranges::any_of(results_.experiments, [&](const Experiment& other) {
         if (other.task != own.task || other.measure.name != own.measure.name) return false;
-        return std::ranges::find(other.settings, std::pair(name, value)) == other.settings.end();
+        return std::ranges::find(other.settings, setting) == other.settings.end();
       });
-      if (varies) title += fmt::format(", {} {}", name, value);
+      if (varies) title += fmt::format(", {} {}", setting.first, setting.second);
     }
     return title;
   }

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/json.h"
+
 namespace longheads {
 namespace {
 
@@ -247,11 +249,11 @@ std::string TraceHeaderJson(const TraceHeader& h) {
                {"blocks", h.blocks ? GridJson(*h.blocks) : Json()},
                {"columns", GridJson(h.columns)},
                {"needle", h.needle ? Json{{"begin", h.needle->begin}, {"end", h.needle->end}} : Json()}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonLine(json);
 }
 
 Result<TraceHeader> ParseTraceHeader(std::string_view text) try {
-  const Json json = Json::parse(text);
+  const Json json = ParseJson(text);
   TraceHeader h{.program = json.at("program"),
                 .model = json.at("model"),
                 .attention = json.at("attn"),

@@ -9,15 +9,16 @@ build=build-fuzz
 
 # What each target is there to cover.
 declare -A covers=([context]='src/formats/context_*.cc' [gguf]='src/formats/gguf.cc' [tokenizer]='src/tokenizer/*.cc'
+  [results]='src/eval/*_journal.cc src/eval/journal.cc src/eval/task_record.cc src/report/results.cc'
   [trace]='src/trace/trace.cc src/trace/trace_reader.cc'
   [model]='src/model/config.cc src/model/gguf_*.cc src/model/weights.cc src/rope/declaration.cc'
   [state]='src/attention/state_archive.cc src/attention/block_vectors.cc src/attention/esa.cc src/attention/infllm.cc
     src/attention/longheads.cc')
 
 cmake --preset fuzz >/dev/null
-cmake --build --preset fuzz --target {context,gguf,model,state,tokenizer,trace}_{fuzzer,seeds}
+cmake --build --preset fuzz --target {context,gguf,model,results,state,tokenizer,trace}_{fuzzer,seeds}
 mkdir -p "$build/found"
-for target in context gguf model state tokenizer trace; do
+for target in context gguf model results state tokenizer trace; do
   fuzzer=$build/tests/fuzz/${target}_fuzzer
   seeds=$build/fuzz-seeds/$target
   corpus=$build/fuzz-corpus/$target
