@@ -122,9 +122,11 @@ Result<Measured> MeasureDisk(const std::string& folder, int repeats, const Cance
       if (Cancelled(cancel)) return tl::unexpected<Error>(Stopped());
       const uint64_t n = std::min(kUnderWay, kPieces - first);
       n_left = n;
+      std::vector<PageTransfer> transfers;
       for (uint64_t i = 0; i < n; ++i) {
-        io->Submit({.file = &file, .offset = order[first + i] * kPiece, .bytes = bytes(i)});
+        transfers.push_back({.file = &file, .offset = order[first + i] * kPiece, .bytes = bytes(i)});
       }
+      io->Submit(transfers);
       std::unique_lock lock(mutex);
       ended.wait(lock, [&n_left] { return n_left == 0; });
     }

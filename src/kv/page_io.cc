@@ -32,15 +32,15 @@ class ThreadedIo final : public PageIo {
 
   ~ThreadedIo() override { Stop(); }
 
-  void Submit(const PageTransfer& transfer) override {
+  void Submit(std::span<const PageTransfer> transfers) override {
+    std::size_t n = 0;
     try {
       std::lock_guard lock(mutex_);
-      queue_.push_back(transfer);
+      for (; n < transfers.size(); ++n) queue_.push_back(transfers[n]);
     } catch (const std::bad_alloc&) {
-      done_(transfer, MovePage(transfer));
-      return;
     }
-    wake_.notify_one();
+    wake_.notify_all();
+    for (const PageTransfer& transfer : transfers.subspan(n)) done_(transfer, MovePage(transfer));
   }
 
   std::string_view name() const override { return "threads"; }

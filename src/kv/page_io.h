@@ -30,8 +30,9 @@ class PageIo {
   using Done = std::function<void(const PageTransfer& transfer, const Status& status)>;
 
   virtual ~PageIo() = default;  // after all that was submitted is done
-  // Never waits for the disk. What cannot be submitted is done, with an error, before it returns.
-  virtual void Submit(const PageTransfer& transfer) = 0;
+  // All of them in one go, which costs less than one by one. Never waits for the disk, but for what cannot be
+  // submitted: that is done before it returns.
+  virtual void Submit(std::span<const PageTransfer> transfers) = 0;
   virtual std::string_view name() const = 0;
 };
 

@@ -54,23 +54,27 @@ class UringIo final : public PageIo {
     io_uring_queue_exit(&ring_);
   }
 
-  void Submit(const PageTransfer& transfer) override {
-    auto* const copy = new (std::nothrow) PageTransfer(transfer);
+  void Submit(std::span<const PageTransfer> transfers) override {
     std::unique_lock lock(mutex_);
-    io_uring_sqe* const entry = copy != nullptr ? NextEntry() : nullptr;
-    if (entry == nullptr) {
-      lock.unlock();
-      delete copy;
-      done_(transfer, MovePage(transfer));
-      return;
+    for (const PageTransfer& transfer : transfers) {
+      auto* const copy = new (std::nothrow) PageTransfer(transfer);
+      io_uring_sqe* const entry = copy != nullptr ? NextEntry() : nullptr;
+      if (entry == nullptr) {
+        lock.unlock();
+        delete copy;
+        done_(transfer, MovePage(transfer));
+        lock.lock();
+        continue;
+      }
+      const auto size = static_cast<unsigned>(transfer.bytes.size());
+      const int file = transfer.file->descriptor();
+      if (transfer.direction == PageTransfer::Direction::kRead) {
+        io_uring_prep_read(entry, file, transfer.bytes.data(), size, transfer.offset);
+      } else {
+        io_uring_prep_write(entry, file, transfer.bytes.data(), size, transfer.offset);
+      }
+      io_uring_sqe_set_data(entry, copy);
     }
-    const auto size = static_cast<unsigned>(transfer.bytes.size());
-    if (transfer.direction == PageTransfer::Direction::kRead) {
-      io_uring_prep_read(entry, transfer.file->descriptor(), transfer.bytes.data(), size, transfer.offset);
-    } else {
-      io_uring_prep_write(entry, transfer.file->descriptor(), transfer.bytes.data(), size, transfer.offset);
-    }
-    io_uring_sqe_set_data(entry, copy);
     Enter();
   }
 

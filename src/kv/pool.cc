@@ -15,6 +15,8 @@ namespace {
 
 // Transfers of pages that make room under way at a time: enough for a disk to be busy.
 constexpr int64_t kMostWrites = 32;
+// Pages that are sent for in one go.
+constexpr std::size_t kMostReads = 64;
 constexpr int64_t kSlabFrames = 16;
 
 Error Damaged(const PageFile& file, uint64_t offset) {
@@ -349,17 +351,30 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Room room) {
       if (page->frame_ && page->io_ != KvPage::Io::kReading) Touch(*page);
     }
   }
+  std::array<PageTransfer, kMostReads> transfers;
+  std::size_t n = 0;
+  const auto submit = [&] {
+    lock.unlock();
+    io_->Submit(std::span(transfers).first(std::exchange(n, 0)));
+    lock.lock();
+  };
   int64_t most = most_frames_ / 2 - n_reading_;
   for (KvPage* const page : pages) {
-    if (most <= 0) return;
+    if (most <= 0) break;
     if (page->frame_ || page->io_ != KvPage::Io::kNone || !page->file_) continue;
     PageFrame frame = FreeFrame();
-    if (!frame && n_frames_ < most_frames_) frame = NewFrame();
-    if (!frame && room == Room::kFree) return;
+    if (!frame && n_frames_ < most_frames_) {
+      try {
+        frame = NewFrame();
+      } catch (const std::bad_alloc&) {  // those who need the page hear of it
+        break;
+      }
+    }
+    if (!frame && room == Room::kFree) break;
     if (!frame) frame = EvictOne(Evict::kSparingKept);
     if (!frame) {
       WriteSome(lock, kMostWrites - n_writing_);
-      return;
+      break;
     }
     page->frame_ = std::move(frame);
     page->io_ = KvPage::Io::kReading;
@@ -367,15 +382,14 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Room room) {
     ++n_reading_;
     ++traffic_.read_ahead;
     --most;
-    const PageTransfer transfer{.direction = PageTransfer::Direction::kRead,
-                                .file = &page->file_->file(),
-                                .offset = page->offset_,
-                                .bytes = BytesOf(*page),
-                                .page = page};
-    lock.unlock();
-    io_->Submit(transfer);
-    lock.lock();
+    transfers[n++] = {.direction = PageTransfer::Direction::kRead,
+                      .file = &page->file_->file(),
+                      .offset = page->offset_,
+                      .bytes = BytesOf(*page),
+                      .page = page};
+    if (n == transfers.size()) submit();
   }
+  if (n > 0) submit();
 }
 
 void KvPool::Keep(KvPage& page, bool keep) {
@@ -427,7 +441,7 @@ bool KvPool::WriteSome(std::unique_lock<std::mutex>& lock, int64_t most) {
   }
   if (n == 0) return false;
   lock.unlock();
-  for (int64_t i = 0; i < n; ++i) io_->Submit(transfers[static_cast<std::size_t>(i)]);
+  io_->Submit(std::span(transfers).first(static_cast<std::size_t>(n)));
   lock.lock();
   return true;
 }
@@ -444,7 +458,7 @@ Status KvPool::Flush(std::span<KvPage* const> pages) {
       const std::optional<PageTransfer> transfer = write_error_ ? std::nullopt : BeginWrite(*page);
       if (!transfer) return tl::unexpected<Error>(*std::exchange(write_error_, std::nullopt));
       lock.unlock();
-      io_->Submit(*transfer);
+      io_->Submit(std::span(&*transfer, 1));
       lock.lock();
       break;
     }

@@ -161,7 +161,8 @@ TEST(KvPool, KeptPagesMakeRoomWhereAllOthersArePinned) {
   ASSERT_TRUE(store.pool->Flush(std::vector<KvPage*>{pages[kLeast].get()}));
   store.pool->Keep(*pages[0], true);
   std::vector<PinnedPage> pinned;
-  for (int64_t i = 0; i < kLeast; ++i) pinned.push_back(store.pool->Read(*pages[static_cast<std::size_t>(i)]));
+  for (int64_t i = 0; i < kLeast; ++i)
+    pinned.push_back(store.pool->Read(*pages[static_cast<std::size_t>(i)]));
   pinned.erase(pinned.begin());
   EXPECT_TRUE(store.Holds(*pages[kLeast], static_cast<int>(kLeast) % 251 + 1));
   EXPECT_LE(store.pool->n_near(), kLeast);

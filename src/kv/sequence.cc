@@ -138,15 +138,11 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
 }
 
 void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const {
-  if (on_disk()) SendFor(layer, kv_head, pages, KvPool::Room::kMake);
-}
-
-void KvSequence::SendFor(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
-                         KvPool::Room room) const {
+  if (!on_disk()) return;
   std::vector<KvPage*> wanted;
   wanted.reserve(pages.size());
   for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
-  pool_->ReadAhead(wanted, room);
+  pool_->ReadAhead(wanted, KvPool::Room::kMake);
 }
 
 void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
@@ -159,13 +155,15 @@ void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_
 void KvSequence::Expect(int64_t layer) const {
   if (!on_disk()) return;
   const int64_t n_pages = (size_ + kPageTokens - 1) / kPageTokens;
-  const auto send = [&](std::vector<std::vector<int64_t>>& table, KvPool::Room room) {
+  std::vector<KvPage*> wanted;
+  const auto send = [&](const std::vector<std::vector<int64_t>>& table, KvPool::Room room) {
+    wanted.clear();
     for (int64_t head = 0; head < geometry().n_kv_heads; ++head) {
-      std::vector<int64_t>& pages = table[static_cast<std::size_t>(layer * geometry().n_kv_heads + head)];
-      std::erase_if(pages,
-                    [n_pages](int64_t page) { return page >= n_pages; });  // the text may have been cut
-      SendFor(layer, head, pages, room);
+      for (const int64_t index : table[static_cast<std::size_t>(layer * geometry().n_kv_heads + head)]) {
+        if (index < n_pages) wanted.push_back(page(layer, head, index).get());  // the text may have been cut
+      }
     }
+    pool_->ReadAhead(wanted, room);
   };
   send(remembered_, KvPool::Room::kMake);
   send(nearly_, KvPool::Room::kFree);

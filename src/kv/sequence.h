@@ -89,7 +89,6 @@ class KvSequence {
   void KeepEnds(int64_t n);
   // The newest pages, and with them the first.
   void SetKept(bool keep, int64_t from, int64_t until) const;
-  void SendFor(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, KvPool::Room room) const;
   std::shared_ptr<KvPage>& page(int64_t layer, int64_t kv_head, int64_t index) {
     return tables_[static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head)]
                   [static_cast<std::size_t>(index)];
