@@ -20,12 +20,15 @@ Json ParseJson(std::string_view text) {
   });
 }
 
-int64_t JsonCount(const Json& json, const char* name, int64_t most) {
-  const Json& value = json.at(name);
+int64_t ToCount(const Json& value, const char* name, int64_t most) {
   if (!value.is_number_integer() || value < 0 || value > most) {
     throw nlohmann::json::other_error::create(501, std::string("'") + name + "' is no count", nullptr);
   }
   return value;
+}
+
+int64_t JsonCount(const Json& json, const char* name, int64_t most) {
+  return ToCount(json.at(name), name, most);
 }
 
 double JsonNumber(const Json& json, const char* name, double least, double most) {

@@ -12,9 +12,10 @@ namespace longheads {
 // a value is a recursion, which no stack survives at any depth.
 nlohmann::ordered_json ParseJson(std::string_view text);
 
-// The whole number json[name], from 0 on; up to 2^48 sums of a few thousand cannot overflow. Throws as
-// ParseJson does.
+// The whole number that a value, of this name, or json[name] is, from 0 on; up to 2^48 sums of a few thousand
+// cannot overflow. Throws as ParseJson does.
 inline constexpr int64_t kMostCount = int64_t{1} << 48;
+int64_t ToCount(const nlohmann::ordered_json& value, const char* name, int64_t most = kMostCount);
 int64_t JsonCount(const nlohmann::ordered_json& json, const char* name, int64_t most = kMostCount);
 
 // The number json[name], from least to most. Throws as ParseJson does.

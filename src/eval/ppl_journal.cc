@@ -60,7 +60,7 @@ Result<PplRecord> ParsePplJson(const std::string& line) try {
              .offset = JsonCount(json, "offset"),
              .calls = {}};
   for (std::size_t i = 0; i < json.at("calls").size(); ++i) {
-    r.which.calls.push_back(JsonCount({{"calls", json["calls"].at(i)}}, "calls"));
+    r.which.calls.push_back(ToCount(json["calls"][i], "calls"));
   }
   r.score = {.n_tokens = JsonCount(json, "tokens"),
              .nll_sum = json.at("nll_sum"),
