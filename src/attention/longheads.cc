@@ -140,6 +140,8 @@ struct LongHeads::Scratch : PolicyScratch {
   std::vector<int32_t> candidates;  // chunks, while one row chooses; then those that it took
   int64_t candidate_begin = 0;      // what it chose from
   int64_t candidate_end = 0;
+  TopK top_k;
+  std::vector<float> turned;    // scores, where the worst are chosen
   std::vector<int32_t> drawn;   // where it chooses at random
   std::vector<int32_t> chosen;  // that row's chunks, ascending
   // Whether the row's next best, as many as it chose by score, are added to `nearly`: those that the text's
@@ -182,10 +184,25 @@ bool LongHeads::Selects(int64_t position, Phase phase) const {
 
 // ---- Representations (equations 1 and 2 of the paper)
 
-// A plan has an entry for each row and chunk it sees, and scores for each it may see.
+// A plan has an entry for each row and chunk it sees.
 int64_t LongHeads::PlanTokens(int64_t n) const {
-  constexpr int64_t kEntries = 4 << 20;  // 48 MiB of entries, 16 of scores, on each thread
-  return std::max<int64_t>(1, kEntries / (shape_.group() * (n / options_.chunk + 1)));
+  constexpr int64_t kEntries = 1 << 20;  // 12 MiB on each thread
+  const int64_t most_chunks =
+      std::min(std::max(n_slots(), options_.begin / options_.chunk), n / options_.chunk + 1);
+  return std::max<int64_t>(1, kEntries / (shape_.group() * (most_chunks + 1)));
+}
+
+int64_t LongHeads::FullPlanTokens(int64_t n) const {
+  constexpr int64_t kRows = 64;  // that see a chunk, if all are chosen alike: some tiles full, one not
+  constexpr int64_t kMostRows = 16 * 1024;  // 4 MiB of states on each thread, with heads of 64
+  return std::min(kRows * (n / options_.chunk) / n_slots(), kMostRows) / shape_.group();
+}
+
+int64_t LongHeads::ScoredTokens(int64_t n_chunks) const {
+  constexpr int64_t kScores = 1 << 20;  // 4 MiB on each thread
+  // All of them are scored for the chunks of the last.
+  const int64_t most = std::max<int64_t>(options_.chunk, 64);
+  return std::clamp<int64_t>(kScores / (shape_.group() * (n_chunks + 1)), 1, most);
 }
 
 void LongHeads::Extend(const StepInput& input, PolicyState& policy_state) const {
@@ -418,27 +435,26 @@ void LongHeads::ChooseChunks(int64_t position, Phase phase, Chooser chooser, con
   scratch.candidate_begin = std::min(candidate_begin, candidate_end);
   scratch.candidate_end = candidate_end;
   candidates.clear();
-  for (int64_t chunk = candidate_begin; chunk < candidate_end; ++chunk) {
-    candidates.push_back(static_cast<int32_t>(chunk));
-  }
-  if (options_.choose == Choose::kRandom || options_.choose == Choose::kRandomKeep) {
-    Draw({chooser.layer, chooser.head, position}, n_free, candidates, scratch.drawn);
-  } else if (static_cast<int64_t>(candidates.size()) > n_free) {
-    const float sign = options_.choose == Choose::kLastK ? -1.0f : 1.0f;
-    const auto better = [scores, sign](int32_t a, int32_t b) {
-      const float score_a = Comparable(sign * scores[a]);
-      const float score_b = Comparable(sign * scores[b]);
-      return score_a != score_b ? score_a > score_b : a < b;
-    };
-    const auto taken_end = candidates.begin() + n_free;
-    std::nth_element(candidates.begin(), taken_end, candidates.end(), better);
-    if (scratch.wants_nearly) {
-      const auto nearly_end = taken_end + std::min<int64_t>(n_free, candidates.end() - taken_end);
-      std::nth_element(taken_end, nearly_end, candidates.end(), better);
-      scratch.nearly.insert(scratch.nearly.end(), taken_end, nearly_end);
+  const int64_t n_candidates = candidate_end - scratch.candidate_begin;
+  if (!chooses_by_score() || n_candidates <= n_free) {
+    for (int64_t chunk = candidate_begin; chunk < candidate_end; ++chunk) {
+      candidates.push_back(static_cast<int32_t>(chunk));
     }
-    candidates.resize(static_cast<std::size_t>(n_free));
-    std::sort(candidates.begin(), candidates.end());
+    if (!chooses_by_score()) Draw({chooser.layer, chooser.head, position}, n_free, candidates, scratch.drawn);
+  } else {
+    const float* from = scores + candidate_begin;
+    if (options_.choose == Choose::kLastK) {
+      scratch.turned.resize(static_cast<std::size_t>(n_candidates));
+      std::transform(from, from + n_candidates, scratch.turned.begin(), std::negate<>());
+      from = scratch.turned.data();
+    }
+    const std::size_t n_nearly = scratch.nearly.size();
+    scratch.top_k.Choose(from, n_candidates, n_free, candidates,
+                         scratch.wants_nearly ? &scratch.nearly : nullptr);
+    for (int32_t& chunk : candidates) chunk += static_cast<int32_t>(candidate_begin);
+    for (int32_t& chunk : std::span(scratch.nearly).subspan(n_nearly)) {
+      chunk += static_cast<int32_t>(candidate_begin);
+    }
   }
   scratch.chosen.clear();
   if (keeps_first) scratch.chosen.push_back(0);
@@ -462,7 +478,7 @@ void LongHeads::FixChoices(const StepInput& input, State& state) const {
 
   const int64_t group = shape_.group();
   const int64_t n_chunks = (end - 1) / l;  // those before the newest token's own
-  const int64_t most = PlanTokens(end);
+  const int64_t most = ScoredTokens(n_chunks);
   const int64_t q_floats = shape_.n_heads * shape_.head_dim;
   for (int64_t first = begin; first < end; first += most) {
     const int64_t n = std::min(most, end - first);
@@ -566,17 +582,23 @@ void LongHeads::ListEntries(const QueryBlock& block, Phase phase, const TokenRun
                             const AttentionKernels& kernels, Scratch& scratch) const {
   const int64_t l = options_.chunk;
   const int64_t group = shape_.group();
-  // Representations below the last row's previous chunk may be asked for; later ones need not exist yet.
-  const int64_t n_scored = std::max<int64_t>(run.n_chunks - 1, 0);
   const AttentionSequence& view = block.sequences[static_cast<std::size_t>(run.sequence)];
   const State& state = static_cast<const State&>(fixes_layers() ? *view.first_state : *view.state);
-  if (run.selecting < run.end && chooses_by_score() && !shares_choices())
-    ScoreChunks(block, run.selecting, run.end, n_scored, state, kernels, scratch);
+  const bool scores_here = chooses_by_score() && !shares_choices();
+  // The rows whose scores are there, and for how many chunks.
+  int64_t scored_begin = run.selecting, scored_end = run.selecting, n_scored = 0;
 
   scratch.entries.clear();
   scratch.counts.assign(static_cast<std::size_t>(run.n_chunks) + 1, 0);
   for (int64_t t = run.begin; t < run.end; ++t) {
     const int64_t position = block.tokens[static_cast<std::size_t>(t)].position;
+    if (scores_here && t == scored_end) {
+      scored_begin = t;
+      scored_end = std::min(run.end, t + ScoredTokens(run.n_chunks));
+      // Representations below the last row's previous chunk may be asked for; later ones need not exist yet.
+      n_scored = block.tokens[static_cast<std::size_t>(scored_end - 1)].position / l;
+      ScoreChunks(block, scored_begin, scored_end, n_scored, state, kernels, scratch);
+    }
     for (int64_t g = 0; g < group; ++g) {
       const int64_t head = block.kv_head * group + g;
       if (t < run.selecting) {
@@ -586,9 +608,9 @@ void LongHeads::ListEntries(const QueryBlock& block, Phase phase, const TokenRun
         const int32_t* const choice = state.fixed.of(position, fixes_heads() ? 0 : head);
         scratch.chosen.assign(choice + 1, choice + 1 + choice[0]);
       } else {
-        const float* const scores =
-            scratch.scores.empty() ? nullptr  // the choice is not by scores
-                                   : scratch.scores.data() + ((t - run.selecting) * group + g) * n_scored;
+        const float* const scores = scratch.scores.empty()
+                                        ? nullptr  // the choice is not by scores
+                                        : scratch.scores.data() + ((t - scored_begin) * group + g) * n_scored;
         ChooseChunks(position, phase, ChooserOf(block.layer, head), scores, scratch);
         TellChoice(block.observer, block.layer, run.sequence, position, head, head + 1, scores, scratch);
       }

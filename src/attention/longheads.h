@@ -51,6 +51,7 @@ class LongHeads : public Policy {
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
   int64_t PlanTokens(int64_t n) const override;
+  int64_t FullPlanTokens(int64_t n) const override;
   std::optional<BlockGrid> Blocks() const override { return BlockGrid{.tokens = options_.chunk}; }
   void Extend(const StepInput& input, PolicyState& state) const override;
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
@@ -94,6 +95,8 @@ class LongHeads : public Policy {
     int64_t begin, selecting, end;
     int64_t n_chunks = 0;  // up to that of the newest
   };
+  // Tokens whose scores for so many chunks are there at a time.
+  int64_t ScoredTokens(int64_t n_chunks) const;
   void ScoreChunks(const QueryBlock& block, int64_t first, int64_t last, int64_t n_chunks, const State& state,
                    const AttentionKernels& kernels, Scratch& scratch) const;
   void ChooseChunks(int64_t position, Phase phase, Chooser chooser, const float* scores,

@@ -5,6 +5,10 @@
 namespace longheads {
 namespace {
 
+// Whose queries of a KV head keep their partial states in a thread's L2 cache: 512 tokens x 3 heads x 66
+// floats are 400 KiB.
+constexpr int64_t kCachedTokens = 512;
+
 // With n new tokens.
 AttentionSequence ViewOf(const AttendingSequence& sequence, int64_t n) {
   return {.kv = sequence.kv,
@@ -110,10 +114,12 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
                        .out = rows.out + (row_begin + t) * q_floats,
                        .softmax = observes ? softmax_.data() + t * shape_.n_heads * 2 : nullptr});
   }
-  // Small enough that every thread has some, at most what a cache holds. Late blocks see more keys: first.
-  const int64_t share = (n / (2 * pool_.n_threads()) + 31) / 32 * 32;
-  const int64_t most = std::min(max_query_block, policy.PlanTokens(first + n));
-  const int64_t block = std::min(std::max<int64_t>(share, 32), most);
+  // Small enough that every thread has some, at most what a cache holds; more only where the rows of few
+  // tokens would share too few keys. Late blocks see more keys: first.
+  const auto share_of = [n](int64_t n_blocks) { return (n / n_blocks + 31) / 32 * 32; };
+  const int64_t cached = std::clamp<int64_t>(share_of(2 * pool_.n_threads()), 32, kCachedTokens);
+  const int64_t full = std::min(share_of(pool_.n_threads()), policy.FullPlanTokens(first + n));
+  const int64_t block = std::min({std::max(cached, full), policy.PlanTokens(first + n), max_query_block});
   const int64_t n_blocks = (n + block - 1) / block;
   const KeyPlane plane = policy.Plane();
   PolicyWork& work = WorkOf(policy);

@@ -59,9 +59,8 @@ class AttentionRunner {
   // Hears of choices, and of every plan before it runs; null: nobody does.
   SelectionObserver* observer = nullptr;
 
-  // Queries of one KV head whose partial states one thread keeps in its L2 cache: 512 tokens x 3 heads x 66
-  // floats are 400 KiB.
-  int64_t max_query_block = 512;
+  // Tokens whose queries of one KV head a thread takes at a time; for tests.
+  int64_t max_query_block = Policy::kNoLimit;
 
  private:
   struct PolicyWork {

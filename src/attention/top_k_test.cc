@@ -31,35 +31,69 @@ TEST(TopK, TakesTheLowerOfEqualOnes) {
   EXPECT_EQ(Chosen({-most, most, 1, most, -most}, 4), (std::vector<int32_t>{0, 1, 2, 3}));
 }
 
+// Few distinct scores and many, some of them no numbers, which are the worst.
+std::vector<float> Scores(std::mt19937& random, int64_t n, uint32_t n_distinct) {
+  std::vector<float> scores;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto drawn = static_cast<float>(random() % n_distinct);
+    scores.push_back(random() % 9 == 0   ? std::numeric_limits<float>::quiet_NaN()
+                     : random() % 9 == 0 ? -std::numeric_limits<float>::infinity()
+                                         : drawn - static_cast<float>(n_distinct) / 2);
+  }
+  return scores;
+}
+
+enum class Order { kAny, kAscending, kDescending };
+
 TEST(TopK, AppendsAndEqualsASortedList) {
   std::mt19937 random(1);
   TopK top_k;
-  for (const int64_t n : {1, 2, 63, 500}) {
-    std::vector<float> scores;
-    for (int64_t i = 0; i < n; ++i) scores.push_back(static_cast<float>(random() % 40) - 20);
-    std::vector<int32_t> order;
-    for (int32_t i = 0; i < n; ++i) order.push_back(i);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-      return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
-    });
-    for (const int64_t count : {int64_t{0}, int64_t{1}, n / 3, n - 1, n}) {
-      std::vector<int32_t> expected(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
-      std::sort(expected.begin(), expected.end());
-      expected.insert(expected.begin(), 7);
-      std::vector<int32_t> chosen = {7};
-      top_k.Choose(scores.data(), n, count, chosen);
-      EXPECT_EQ(chosen, expected) << n << " " << count;
+  for (const int64_t n : {1, 2, 15, 16, 17, 63, 500, 3001}) {
+    for (const uint32_t n_distinct : {1u, 40u, 1u << 20}) {
+      for (const Order order_of : {Order::kAny, Order::kAscending, Order::kDescending}) {
+        std::vector<float> scores = Scores(random, n, n_distinct);
+        const auto worse = [](float a, float b) { return Comparable(a) < Comparable(b); };
+        if (order_of != Order::kAny) std::stable_sort(scores.begin(), scores.end(), worse);
+        if (order_of == Order::kDescending) std::reverse(scores.begin(), scores.end());
+        std::vector<int32_t> order;
+        for (int32_t i = 0; i < n; ++i) order.push_back(i);
+        std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+          return worse(scores[static_cast<std::size_t>(b)], scores[static_cast<std::size_t>(a)]);
+        });
+        for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{14}, n / 3, n - 1, n}) {
+          const auto taken = static_cast<std::ptrdiff_t>(std::min(n, count));
+          const auto until = static_cast<std::ptrdiff_t>(std::min(n, 2 * count));
+          std::vector<int32_t> expected(order.begin(), order.begin() + taken);
+          std::sort(expected.begin(), expected.end());
+          expected.insert(expected.begin(), 7);
+          std::vector<int32_t> chosen = {7};
+          top_k.Choose(scores.data(), n, count, chosen);
+          ASSERT_EQ(chosen, expected) << n << " " << count << " " << static_cast<int>(order_of);
+          std::vector<int32_t> next(order.begin() + taken, order.begin() + until);
+          std::sort(next.begin(), next.end());
+          std::vector<int32_t> nearly;
+          chosen = {7};
+          top_k.Choose(scores.data(), n, count, chosen, &nearly);
+          ASSERT_EQ(chosen, expected) << n << " " << count << " " << static_cast<int>(order_of);
+          std::sort(nearly.begin(), nearly.end());
+          ASSERT_EQ(nearly, next) << n << " " << count << " " << static_cast<int>(order_of);
+        }
+      }
     }
   }
 }
 
-TEST(TopK, HasAPlaceForNaN) {
-  std::vector<float> scores(100, std::numeric_limits<float>::quiet_NaN());
-  for (std::size_t i = 0; i < scores.size(); i += 3) scores[i] = static_cast<float>(i);
-  const std::vector<int32_t> chosen = Chosen(scores, 40);
-  ASSERT_EQ(chosen.size(), 40u);
-  EXPECT_LT(chosen.back(), 100);
-  for (std::size_t i = 1; i < chosen.size(); ++i) EXPECT_LT(chosen[i - 1], chosen[i]);
+// Few or none are better than the worst there can be.
+TEST(TopK, TakesTheFirstOfTheWorst) {
+  const float worst = -std::numeric_limits<float>::infinity();
+  for (const float score : {worst, std::numeric_limits<float>::quiet_NaN()}) {
+    std::vector<float> scores(500, score);
+    EXPECT_EQ(Chosen(scores, 1), (std::vector<int32_t>{0}));
+    EXPECT_EQ(Chosen(scores, 3), (std::vector<int32_t>{0, 1, 2}));
+    scores[400] = 1;
+    EXPECT_EQ(Chosen(scores, 1), (std::vector<int32_t>{400}));
+    EXPECT_EQ(Chosen(scores, 3), (std::vector<int32_t>{0, 1, 400}));
+  }
 }
 
 }  // namespace

@@ -262,21 +262,24 @@ TEST_P(AttentionTest, ScoresArePlainDotProducts) {
   const Case c(96, 19, 256, PairLayout::kInterleaved);
   std::vector<const float*> q;
   for (int64_t r = 0; r < 19; ++r) q.push_back(c.q.data() + r * 96);
-  for (const int64_t n : {1, 7, 63, 256}) {
-    std::vector<float> scores(19 * 300, -1), one(300);
-    kernels().scores(q, c.k.data(), n, 96, scores.data(), 300, workspace());
-    for (int64_t r = 0; r < 19; ++r) {
-      for (int64_t j = 0; j < n; ++j) {
-        double expected = 0, size = 0;
-        for (int64_t m = 0; m < 96; ++m) {
-          const double term = static_cast<double>(c.q[r * 96 + m]) * c.k[j * 96 + m];
-          expected += term;
-          size += std::abs(term);
+  for (const int64_t d : {96, 91}) {
+    for (const int64_t n : {1, 7, 63, 256}) {
+      std::vector<float> scores(19 * 300, -1), one(300);
+      kernels().scores(q, c.k.data(), n, d, scores.data(), 300, workspace());
+      for (int64_t r = 0; r < 19; ++r) {
+        for (int64_t j = 0; j < n; ++j) {
+          double expected = 0, size = 0;
+          for (int64_t m = 0; m < d; ++m) {
+            const double term = static_cast<double>(c.q[r * 96 + m]) * c.k[j * d + m];
+            expected += term;
+            size += std::abs(term);
+          }
+          ASSERT_NEAR(scores[r * 300 + j], expected, Gamma(d) * size);
         }
-        ASSERT_NEAR(scores[r * 300 + j], expected, Gamma(96) * size);
+        EXPECT_EQ(scores[r * 300 + n], -1);  // nothing behind it is touched
+        kernels().scores(std::span(q).subspan(r, 1), c.k.data(), n, d, one.data(), 300, workspace());
+        EXPECT_EQ(0, std::memcmp(one.data(), scores.data() + r * 300, n * sizeof(float)));
       }
-      kernels().scores(std::span(q).subspan(r, 1), c.k.data(), n, 96, one.data(), 300, workspace());
-      EXPECT_EQ(0, std::memcmp(one.data(), scores.data() + r * 300, n * sizeof(float)));
     }
   }
 }

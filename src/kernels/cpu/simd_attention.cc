@@ -434,20 +434,29 @@ void AttendFew(std::span<const RotatedRow> rows, const Run& run, const RotationT
 
 void Scores(std::span<const float* const> q, const float* vectors, int64_t n, int64_t d, float* scores,
             int64_t stride, float* workspace) {
-  float* const transposed = workspace;
+  float* const row_major = workspace;
+  float* const transposed = row_major + kTile * d;
   float* const out = transposed + kTile * d;
+  const int64_t d_fours = d / 4 * 4;
   for (std::size_t r0 = 0; r0 < q.size(); r0 += kTile) {
     const int64_t n_rows = std::min<int64_t>(kTile, static_cast<int64_t>(q.size() - r0));
-    if (n_rows < kTile) std::fill_n(transposed, d * kTile, 0.0f);
-    for (int64_t r = 0; r < n_rows; ++r) {
-      for (int64_t m = 0; m < d; ++m) transposed[m * kTile + r] = q[r0 + r][m];
+    std::fill_n(row_major + n_rows * d, (kTile - n_rows) * d, 0.0f);
+    for (int64_t r = 0; r < n_rows; ++r)
+      std::copy_n(q[r0 + static_cast<std::size_t>(r)], d, row_major + r * d);
+    Transpose(row_major, kTile, d_fours, d, transposed, kTile);
+    for (int64_t m = d_fours; m < d; ++m) {
+      for (int64_t r = 0; r < kTile; ++r) transposed[m * kTile + r] = row_major[r * d + m];
     }
+    float* const rows = scores + static_cast<int64_t>(r0) * stride;
+    const int64_t row_fours = n_rows / 4 * 4;
     for (int64_t c0 = 0; c0 < n; c0 += kMaxRun) {
       const int64_t n_here = std::min<int64_t>(kMaxRun, n - c0);
+      const int64_t here_fours = n_here / 4 * 4;
       Product(vectors + c0 * d, d, n_here, transposed, d, out);
+      Transpose(out, here_fours, row_fours, kTile, rows + c0, stride);
       for (int64_t r = 0; r < n_rows; ++r) {
-        float* const row = scores + (static_cast<int64_t>(r0) + r) * stride + c0;
-        for (int64_t c = 0; c < n_here; ++c) row[c] = out[c * kTile + r];
+        for (int64_t c = r < row_fours ? here_fours : 0; c < n_here; ++c)
+          rows[r * stride + c0 + c] = out[c * kTile + r];
       }
     }
   }
