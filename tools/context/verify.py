@@ -3,8 +3,10 @@
 
 Usage: verify.py [--newest] [--json] FILE...
 
-Reads every byte that counts. Prints what each file holds, or in what way it is damaged; the exit status is 1 if any
-is. --newest looks at what an interrupted writer had committed instead of the finished text.
+Reads every byte that counts, and holds the states of the attention method against the sizes that their layout must
+have; of a method or layout that is not known here it says so. Prints what each file holds, or in what way it is
+damaged; the exit status is 1 if any is. --newest looks at what an interrupted writer had committed instead of the
+finished text.
 
 Needs Python's package xxhash, or else the library libxxhash (Debian: libxxhash0).
 """
@@ -13,6 +15,8 @@ import argparse
 import array
 import ctypes
 import json
+import math
+import re
 import struct
 import sys
 
@@ -100,6 +104,204 @@ class ContextFile:
         return {"sequence": sequence, "newest": tuple(references[:3]), "finished": tuple(references[3:])}
 
 
+class StatePart:
+    """The bytes of one part of a layer's state, taken one after the other."""
+
+    def __init__(self, data):
+        self.data = data
+        self.at = 0
+        (size,) = self.integers(1)
+        need(size >= 0, "begins with no name of a layout")
+        self.name = self.take(size).decode("ascii", "replace")
+
+    def take(self, size):
+        need(size <= len(self.data) - self.at, "ends too early")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def integers(self, n, kind="q"):
+        size = struct.calcsize(f"<{kind}")
+        return struct.unpack(f"<{n}{kind}", self.take(n * size))
+
+    def floats(self, *shape):
+        self.take(4 * math.prod(shape))  # they may be any
+
+    def end(self):
+        need(self.at == len(self.data), f"has {len(self.data) - self.at} bytes too many")
+
+
+class Layout:
+    """What the parts of a layer's state hold: here, where the method keeps nothing."""
+
+    pattern = "none"
+    vector = (0,)  # the shape of one; heads first
+
+    def __init__(self, context, *sizes):
+        pass
+
+    def vectors(self, n):
+        """How many there are when the model has read n tokens."""
+        return 0
+
+    def check_rest(self, part, n):
+        """What stands behind n in a part with the flag."""
+
+    def check(self, parts, n_tokens):
+        so_far = n_latest = 0
+        for flags, part, n_committed in parts:
+            begin = part.integers(1)[0] if flags == 0 else 0
+            (n,) = part.integers(1)
+            need(n == n_committed, f"is of {n} tokens where {n_committed} were committed")
+            if flags == REPLACES_EARLIER:
+                need(n == n_tokens, f"is of {n} tokens, not of {n_tokens}")
+                self.check_rest(part, n)
+                n_latest += 1
+            else:
+                need(0 <= begin <= so_far, f"goes on with token {begin} after {so_far}")
+                part.floats(self.vectors(n) - self.vectors(begin), *self.vector)
+                so_far = n
+            part.end()
+        need(so_far == n_tokens, f"is of {so_far} tokens, not of {n_tokens}")
+        need(n_latest == 1, "lacks its newest part")
+
+
+class LongHeadsLayout(Layout):
+    pattern = "longheads 1: chunks of N, N x N, queries N"
+
+    def __init__(self, context, chunk, n_representations, dim, query_floats):
+        super().__init__(context)
+        need(query_floats % (context.n_kv_heads * dim) == 0, "has a number of query heads that cannot be")
+        need(n_representations in (context.n_kv_heads, query_floats // dim), "is of another number of heads")
+        need(dim == context.head_dim, "is of heads of another size")
+        self.chunk = chunk
+        self.vector = (n_representations, dim)
+        self.query_floats = query_floats
+
+    def vectors(self, n):
+        return n // self.chunk
+
+    def check_rest(self, part, n):
+        (n_open,) = part.integers(1)
+        need(n_open == n % self.chunk, f"has {n_open} tokens in its open chunk, not {n % self.chunk}")
+        part.floats(n_open, self.query_floats)
+
+
+class BlockVectorsLayout(Layout):
+    pattern = "block-vectors 1: N tokens, N x N"
+
+    def __init__(self, context, block, n_heads, n_floats):
+        super().__init__(context)
+        doubled = 2 if method_of(context.metadata) == "quest" else 1
+        need(n_heads == context.n_kv_heads, "is of another number of heads")
+        need(n_floats == doubled * context.head_dim, "has vectors of another size")
+        self.block = block
+        self.vector = (n_heads, n_floats)
+
+    def vectors(self, n):
+        return n // self.block
+
+
+class EsaLayout(Layout):
+    pattern = "esa 1: Z [0-9a-f]{16}"
+
+    def __init__(self, context, n_floats):
+        super().__init__(context)
+        need(n_floats <= context.n_kv_heads * context.head_dim, "has more dimensions than a token's keys")
+        self.vector = (n_floats,)
+
+    def vectors(self, n):
+        return n
+
+
+class InfLlmLayout(Layout):
+    pattern = "infllm 1: Z first, N local, blocks of N, steps of N, N x N, caches N x N"
+    mass_tokens = 256  # in a page of masses
+
+    def __init__(self, context, first, local, block, step, n_heads, dim, n_caches, cache_blocks):
+        super().__init__(context)
+        need(n_heads % context.n_kv_heads == 0, "has a number of query heads that cannot be")
+        need(n_caches in (1, n_heads), "has a number of caches that cannot be")
+        need(dim == context.head_dim, "is of heads of another size")
+        self.first, self.local, self.block, self.step = first, local, block, step
+        self.vector = (n_heads, dim)
+        self.most_pages = (local + block + step + 253) // self.mass_tokens + 1
+        self.n_caches, self.cache_blocks = n_caches, cache_blocks
+
+    def vectors(self, n):
+        return max(0, n - self.local - self.first) // self.block
+
+    def mass_pages(self, n):
+        return -(-n // self.mass_tokens)
+
+    def check_rest(self, part, n):
+        step_begin, kept_at, decoding, newest_end = part.integers(4)
+        need(max(0, n - self.step) <= step_begin <= n, f"has a newest step that begins with token {step_begin} of {n}")
+        need(0 <= kept_at <= step_begin, f"was decoding from token {kept_at} on")
+        need(decoding in (0, 1) and newest_end in (0, n), "has a newest step that cannot be")
+        newest_begin = max(self.first, step_begin - self.local + 1)
+        need(newest_end == 0 or newest_begin < n, "has a newest step that cannot be")
+        n_pages = min(self.most_pages, self.mass_pages(n)) + min(self.most_pages, self.mass_pages(kept_at))
+        if newest_end > 0:
+            n_pages += self.mass_pages(n) - newest_begin // self.mass_tokens
+        part.floats(n_pages, self.vector[0], self.mass_tokens)
+        for _ in range(self.n_caches * (1 + (step_begin < n) + (kept_at > 0))):
+            self.check_cache(part, self.vectors(n))
+
+    def check_cache(self, part, n_blocks):
+        (n_held,) = part.integers(1)
+        need(0 <= n_held <= min(n_blocks, self.cache_blocks), f"has {n_held} of {n_blocks} blocks in a cache")
+        held = part.integers(n_held, "i")
+        need(all(0 <= block < n_blocks for block in held), "has blocks in a cache that the text has not")
+        need(all(count >= 0 for count in part.integers(2)), "has a cache that counts wrongly")
+
+
+LAYOUTS = {
+    layout.pattern.split(":", maxsplit=1)[0]: layout
+    for layout in (Layout, LongHeadsLayout, BlockVectorsLayout, EsaLayout, InfLlmLayout)
+}
+LAYOUT_OF_METHOD = {
+    "auto": "longheads 1",
+    "esa": "esa 1",
+    "full": "none",
+    "infllm": "infllm 1",
+    "landmark": "block-vectors 1",
+    "leaky-rerope": "none",
+    "lm-infinite": "none",
+    "longheads": "longheads 1",
+    "moba": "block-vectors 1",
+    "quest": "block-vectors 1",  # but for its first layers
+    "rerope": "none",
+    "self-extend": "none",
+    "streaming-llm": "none",
+}
+
+
+def spec_of(metadata):
+    """The method with its options, ",NAME=VALUE" each; None where the metadata do not say it."""
+    text = metadata.get("attention_in_full") if isinstance(metadata, dict) else None
+    found = re.search(r"\+([a-z].*)", text, re.DOTALL) if isinstance(text, str) else None
+    return found and found[1]
+
+
+def method_of(metadata):
+    spec = spec_of(metadata)
+    return spec and spec.split(",", maxsplit=1)[0]
+
+
+def has_no_state(spec, layer):
+    """Whether quest sees everything in this layer."""
+    found = re.search(r"^quest,.*\bdense_layers=([0-9]+)([kKmM]?)", spec, re.DOTALL)
+    return found is not None and layer < int(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20}[found[2].lower()]
+
+
+def layout_of(name, context):
+    pattern = LAYOUTS[name.split(":", maxsplit=1)[0]].pattern
+    numbers = pattern.replace("N", "([1-9][0-9]{0,18})").replace("Z", "(0|[1-9][0-9]{0,18})")
+    found = re.fullmatch(numbers, name)
+    need(found, f"has a layout of no such kind, {name!r}")
+    return LAYOUTS[name.split(":", maxsplit=1)[0]](context, *map(int, found.groups()))
+
+
 class Text:
     """What a reference of the superblock leads to, with everything checked."""
 
@@ -123,10 +325,11 @@ class Text:
         self.tokens = array.array("i")
         self.phases = bytearray()
         self.pages = {}  # slot -> (offset, checksum)
-        self.states = [[] for _ in range(context.n_layers)]
+        self.state_parts = [[] for _ in range(context.n_layers)]  # (flags, bytes, the model's tokens after the commit)
         for head in heads:
             self.add(head)
         self.check_states()
+        self.states_hold = self.look_into_states()
         self.check_pages()
 
     def read_head(self, reference, limit):
@@ -183,14 +386,48 @@ class Text:
                     self.pages[slot] = (offset, page_checksum)
             elif kind == STATE:
                 if flags == REPLACES_EARLIER:
-                    self.states[layer] = [one for one in self.states[layer] if not one[0]]
-                self.states[layer].append((flags, data if whole else None))
+                    self.state_parts[layer] = [one for one in self.state_parts[layer] if not one[0]]
+                self.state_parts[layer].append((flags, data if whole else None, head["after"][1]))
             else:
                 raise Damaged(f"has a section of the unknown kind {kind}")
+
+    @property
+    def states(self):
+        """Of each layer: (flags, bytes) of the parts that count."""
+        return [[part[:2] for part in parts] for parts in self.state_parts]
 
     def check_states(self):
         for layer, parts in enumerate(self.states):
             need(all(part is not None for _, part in parts), f"has a damaged state of layer {layer}")
+
+    def look_into_states(self):
+        """What they hold, in words, or why nobody looked."""
+        spec = spec_of(self.context.metadata)
+        if spec is None:
+            return "not looked into: the metadata have no attention_in_full"
+        method = method_of(self.context.metadata)
+        if method not in LAYOUT_OF_METHOD:
+            return f"not looked into: the method {method!r} is not known here"
+        n_layers_of = {}
+        for layer, parts in enumerate(self.state_parts):
+            try:
+                read = [(flags, StatePart(data), n_tokens) for flags, data, n_tokens in parts]
+                names = {part.name for _, part, _ in read}
+                need(len(names) == 1, f"has parts of {len(names)} layouts")
+                name = names.pop()
+                kind = name.split(":", maxsplit=1)[0]
+                if kind not in LAYOUTS:
+                    return f"not looked into: the layout {name!r} is not known here"
+                expected = "none" if has_no_state(spec, layer) else LAYOUT_OF_METHOD[method]
+                need(kind == expected, f"is laid out as {name!r}, which {method} does not do there")
+                layout = layout_of(name, self.context)
+                layout.check(read, self.model_tokens)
+            except Damaged as problem:
+                raise Damaged(f"has a state of layer {layer} that does not fit: it {problem}") from problem
+            shape = " x ".join(str(n) for n in (layout.vectors(self.model_tokens), *layout.vector))
+            held = "none" if kind == "none" else f"{name}; {shape} numbers"
+            n_layers_of[held] = n_layers_of.get(held, 0) + 1
+        return "; ".join(f"{held} in {n} of {self.context.n_layers} layers" for held, n in n_layers_of.items())
 
     def check_pages(self):
         context = self.context
@@ -218,6 +455,7 @@ class Text:
             "model_tokens": self.model_tokens,
             "checkpoints": self.n_checkpoints,
             "pages": len(self.pages),
+            "states": self.states_hold,
             "state_bytes": sum(len(part) for parts in self.states for _, part in parts),
             "superblocks": sum(one is not None for one in context.superblocks),
             "unfinished": context.superblock["newest"] != context.superblock["finished"],
