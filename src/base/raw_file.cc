@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -292,6 +294,20 @@ Status RenameFile(const std::string& from, const std::string& to) {
                   from, fmt::format("give it the name {}", to));
 }
 
+Status RenameFileToNew(const std::string& from, const std::string& to) {
+  return StatusOf(Perform({.call = FileCall::kRename, .path = from, .to = to},
+                          [&](uint64_t) {
+                            const int done =
+                                renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
+                            if (done == 0 || errno != EINVAL) return done;
+                            // The file system does not know how: as near to it as there is.
+                            if (access(to.c_str(), F_OK) != 0) return std::rename(from.c_str(), to.c_str());
+                            errno = EEXIST;
+                            return -1;
+                          }),
+                  from, fmt::format("give it the name {}", to));
+}
+
 Status RemoveFile(const std::string& path) {
   const int64_t done =
       Perform({.call = FileCall::kRemove, .path = path}, [&](uint64_t) { return unlink(path.c_str()); });
@@ -321,6 +337,12 @@ Result<uint64_t> FreeSpace(const std::string& path) {
                           [&](uint64_t) { return statvfs(path.c_str(), &info); }),
                   path, "ask for the free space there"));
   return CheckedMul(info.f_bavail, info.f_frsize).value_or(std::numeric_limits<uint64_t>::max());
+}
+
+bool LiesInMemory(const std::string& path) {
+  struct statfs info {};
+  return statfs(path.c_str(), &info) == 0 &&
+         (info.f_type == TMPFS_MAGIC || static_cast<uint32_t>(info.f_type) == RAMFS_MAGIC);
 }
 
 }  // namespace longheads

@@ -86,12 +86,16 @@ class RawFile {
 
 // Gives `from` the name `to`, in one step, in place of what had it. SyncFolderOf(to) makes it last.
 Status RenameFile(const std::string& from, const std::string& to);
+// The same, but an error where `to` exists already.
+Status RenameFileToNew(const std::string& from, const std::string& to);
 // No error where there is none.
 Status RemoveFile(const std::string& path);
 // The names of the folder that holds `path` are on disk: what was created, renamed or removed there lasts.
 Status SyncFolderOf(const std::string& path);
 // Bytes that this user may still write to the file system that `path` (which exists) lies on.
 Result<uint64_t> FreeSpace(const std::string& path);
+// Whether what is written to the file system of `path` stays in memory, as on tmpfs.
+bool LiesInMemory(const std::string& path);
 
 // Error{kIo, "PATH: cannot DOING: what the system said"}, with what to do where the disk is full.
 Error FileError(std::string_view path, std::string_view doing, int error);

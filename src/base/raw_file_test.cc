@@ -230,6 +230,11 @@ TEST_F(RawFileTest, EveryRefusalOfTheSystemIsAnErrorThatNamesThePath) {
             },
             [this] { return RawFile::Temporary(folder_, false).map([](const RawFile&) {}); },
             [this] { return RenameFile(Path("f"), Path("f")); },
+            [this] {
+              Put("from", "x");
+              std::filesystem::remove(Path("to"));
+              return RenameFileToNew(Path("from"), Path("to"));
+            },
             [this] { return RemoveFile(Path("g")); },
             [this] { return SyncFolderOf(Path("f")); },
             [this] { return FreeSpace(folder_).map([](uint64_t) {}); }};
@@ -352,6 +357,27 @@ TEST_F(RawFileTest, ThreadsReadAndWriteOneFileAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(*file.Size(), 200u * 4096);
+}
+
+TEST_F(RawFileTest, ANameThatIsTakenIsNotGivenAnew) {
+  Put("f", "one");
+  Put("g", "two");
+  ExpectError(RenameFileToNew(Path("f"), Path("g")), ErrorKind::kIo, "cannot give it the name");
+  EXPECT_EQ(Get("f"), "one");
+  EXPECT_EQ(Get("g"), "two");
+  ASSERT_TRUE(RenameFileToNew(Path("f"), Path("h")));
+  EXPECT_EQ(Get("h"), "one");
+  ExpectError(RenameFileToNew(Path("f"), Path("i")), ErrorKind::kIo, "No such file");
+}
+
+TEST_F(RawFileTest, KnowsWhatLiesInMemory) {
+  EXPECT_FALSE(LiesInMemory("/proc"));
+  EXPECT_FALSE(LiesInMemory(Path("none")));
+  struct stat shared {
+  }, around{};
+  if (stat("/dev/shm", &shared) == 0 && stat("/dev", &around) == 0 && shared.st_dev != around.st_dev) {
+    EXPECT_TRUE(LiesInMemory("/dev/shm"));
+  }
 }
 
 TEST_F(RawFileTest, KnowsTheFreeSpace) {

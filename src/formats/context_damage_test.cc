@@ -127,10 +127,9 @@ TEST_F(ContextDamageTest, EveryFlippedByteIsFoundOrDoesNotMatter) {
 }
 
 TEST_F(ContextDamageTest, EveryTruncationIsRefused) {
-  for (uint64_t size = 0; size < whole_.size(); size += size < 100 || whole_.size() - size < 5000 ? 1 : 61) {
+  for (uint64_t size = whole_.size(); size-- > 0;) {
     fs::resize_file(path_, size);
     ASSERT_EQ(Look(), Found::kRefused) << size;
-    Put(whole_);
   }
 }
 

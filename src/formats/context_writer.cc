@@ -145,12 +145,12 @@ Result<std::unique_ptr<ContextWriter>> ContextWriter::Create(const std::string& 
   LH_CHECK(!WhatIsWrongWith(header.geometry));
   const std::string target = TargetOf(path);
   const std::string partial = PartialPath(path);
+  LH_ASSIGN(RawFile target_lock, LockOldTarget(target));  // before anything is thrown away
   LH_TRY(RemoveOldPartial(target, partial, options.unfinished));
   LH_ASSIGN(RawFile file,
             OpenLocked(partial, {.mode = RawFile::Mode::kCreate, .direct = options.direct}, target));
   // From here on the partial is ours to remove where nothing comes of it.
   const auto make = [&]() -> Result<std::unique_ptr<ContextWriter>> {
-    LH_ASSIGN(RawFile target_lock, LockOldTarget(target));
     if (target_lock.is_open()) {  // who may read the old text may read the new one, and nobody else
       std::error_code error;
       const auto mode = std::filesystem::status(target, error).permissions();
@@ -195,8 +195,7 @@ Result<ContextWriter::Resumed> ContextWriter::Resume(const std::string& path, bo
 Result<ContextWriter::Resumed> ContextWriter::Append(const std::string& path, From from, bool direct) {
   const std::string target = TargetOf(path);
   LH_ASSIGN(RawFile file, OpenLocked(target, {.mode = RawFile::Mode::kWrite, .direct = direct}, target));
-  // Whoever is writing a new file for this name locks his partial first and the target then, so that one of
-  // us sees the other.
+  // Whoever is writing a new file for this name has locked his partial, and the target if there was one.
   const std::string partial = PartialPath(path);
   if (Exists(partial)) {
     LH_ASSIGN(const RawFile other, RawFile::Open(partial, {.mode = RawFile::Mode::kWrite}));
@@ -379,7 +378,8 @@ Status ContextWriter::Finish() {
   const auto& other = frame_.superblocks[(frame_.superblock.sequence + 1) % 2];
   if (!other || other->finished != newest) LH_TRY(WriteSuperblock(newest, newest));
   if (written_ != target_) {
-    LH_TRY(RenameFile(written_, target_));
+    // What appeared there meanwhile is not replaced.
+    LH_TRY(target_lock_.is_open() ? RenameFile(written_, target_) : RenameFileToNew(written_, target_));
     LH_TRY(SyncFolderOf(target_));
   }
   state_ = State::kFinished;

@@ -163,6 +163,40 @@ TEST_F(ContextWriterTest, WhatWasBegunMayBeDiscarded) {
   EXPECT_EQ(ReadFolder(folder_).size(), 1u);
 }
 
+TEST_F(ContextWriterTest, NothingIsDiscardedWhereNothingMayBeBegun) {
+  ASSERT_TRUE(sample_.Write(path_, {4}));
+  {
+    const auto writer = Create();
+    ASSERT_TRUE(sample_.Commit(*writer, 0, 9));
+  }
+  const FolderImage before = ReadFolder(folder_);
+  {
+    const RawFile appending = *RawFile::Open(path_, {.mode = RawFile::Mode::kWrite});
+    ASSERT_TRUE(*appending.TryLock());
+    ExpectRefusal(ContextWriter::Create(path_, SampleContext::Header(),
+                                        {.unfinished = ContextWriter::CreateOptions::Unfinished::kDiscard}),
+                  "another process is writing it");
+  }
+  EXPECT_TRUE(ReadFolder(folder_) == before);
+}
+
+TEST_F(ContextWriterTest, WhatAppearsMeanwhileIsNotReplaced) {
+  auto writer = Create();
+  ASSERT_TRUE(sample_.Commit(*writer, 0, 4));
+  std::ofstream(path_) << "It came later.";
+  const Status finished = writer->Finish();
+  ASSERT_FALSE(finished);
+  EXPECT_NE(finished.error().message.find("cannot give it the name"), std::string::npos)
+      << finished.error().message;
+  EXPECT_EQ(fs::file_size(path_), 14u);
+  fs::remove(path_);
+  writer.reset();
+  const auto resumed = ContextWriter::Resume(path_, false);
+  ASSERT_TRUE(resumed) << resumed.error().message;
+  ASSERT_TRUE(resumed->writer->Finish());
+  EXPECT_EQ(Difference({4}), "");
+}
+
 TEST_F(ContextWriterTest, APartialWithoutACommitIsNoObstacle) {
   const std::string partial = ContextWriter::PartialPath(path_);
   ExpectRefusal(ContextWriter::Resume(path_, false), "no unfinished text");
