@@ -1,7 +1,9 @@
 #include "base/checksum.h"
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // the same function, by the widest vectors that the processor has
+#endif
 
 namespace longheads {
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -13,8 +14,12 @@ Measured Summarise(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;
   const double median = values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-  return {
-      .median = median, .low = values.front(), .high = values.back(), .n = static_cast<int>(values.size())};
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return {.median = median,
+          .low = values.front(),
+          .high = values.back(),
+          .n = static_cast<int>(values.size()),
+          .mean = sum / static_cast<double>(values.size())};
 }
 
 Measured PerSecond(double amount, const Measured& seconds) {
@@ -22,7 +27,8 @@ Measured PerSecond(double amount, const Measured& seconds) {
   return {.median = amount / seconds.median,
           .low = amount / seconds.high,
           .high = amount / seconds.low,
-          .n = seconds.n};
+          .n = seconds.n,
+          .mean = amount / seconds.mean};
 }
 
 std::string Format(const Measured& measured, double unit) {

@@ -10,7 +10,8 @@ struct Measured {
   double median = 0;
   double low = 0;  // least and most of the repeats
   double high = 0;
-  int n = 0;  // repeats; 0: not measured
+  int n = 0;        // repeats; 0: not measured
+  double mean = 0;  // of seconds; of a speed, what the mean of the seconds gives
 };
 
 // Of at least one value. The median of an even number is the mean of the two in the middle.

@@ -11,6 +11,7 @@ TEST(Measured, IsTheMedianAndTheSpread) {
   EXPECT_EQ(odd.low, 1);
   EXPECT_EQ(odd.high, 3);
   EXPECT_EQ(odd.n, 3);
+  EXPECT_EQ(Summarise({1, 2, 6}).mean, 3);
   EXPECT_EQ(Summarise({4, 1, 2, 3}).median, 2.5);
   EXPECT_EQ(Summarise({7}).median, 7);
 }
@@ -20,6 +21,7 @@ TEST(Measured, ASpeedIsHighestWhereTheTimeIsLeast) {
   EXPECT_EQ(speed.low, 2);
   EXPECT_EQ(speed.median, 5);
   EXPECT_EQ(speed.high, 10);
+  EXPECT_EQ(PerSecond(60, Summarise({10, 20, 30})).mean, 3);
   EXPECT_EQ(PerSecond(100, {}).n, 0);
 }
 

@@ -56,11 +56,14 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
     const KvTraffic& t = row.decode_traffic;
     table += fmt::format(
         "{}, {} tokens: {:.1f}% of readings of a page found it in memory, {} a token came from disk, {:.0f}% "
-        "of {} pages read ahead were used; the prompt read {} and wrote {}\n",
+        "of {} pages read ahead were used, and {:.0f}% of the {} that the last token foretold; the prompt "
+        "read {} and wrote {}, and threads waited {:.1f} s for "
+        "that\n",
         row.attention, row.length, 100 * t.hit_rate(), FormatBytes(static_cast<uint64_t>(DiskBytes(row))),
-        100 * t.used_ahead(), t.read_ahead,
+        100 * t.used_ahead(), t.read_ahead, 100 * t.well_foreseen(), t.foreseen,
         FormatBytes(row.prefill_traffic.bytes_read / static_cast<uint64_t>(row.prefill.n)),
-        FormatBytes(row.prefill_traffic.bytes_written / static_cast<uint64_t>(row.prefill.n)));
+        FormatBytes(row.prefill_traffic.bytes_written / static_cast<uint64_t>(row.prefill.n)),
+        row.prefill_traffic.waited_seconds / row.prefill.n);
   }
   return table;
 }
@@ -99,7 +102,7 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
       {"text", setup.text},   {"decoded", setup.n_decode},
       {"seed", setup.seed},   {"limits", nlohmann::json::parse(LimitsJson(limits))}};
   const auto speed = [](const Measured& m) -> nlohmann::ordered_json {
-    return {{"median", m.median}, {"low", m.low}, {"high", m.high}, {"n", m.n}};
+    return {{"median", m.median}, {"mean", m.mean}, {"low", m.low}, {"high", m.high}, {"n", m.n}};
   };
   all["rows"] = nlohmann::ordered_json::array();
   for (const SweepRow& row : rows) {
@@ -117,7 +120,10 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
       all["rows"].back()["decode_traffic"] = {{"hit_rate", row.decode_traffic.hit_rate()},
                                               {"disk_bytes_a_token", DiskBytes(row)},
                                               {"read_ahead", row.decode_traffic.read_ahead},
-                                              {"read_ahead_used", row.decode_traffic.read_ahead_used}};
+                                              {"read_ahead_used", row.decode_traffic.read_ahead_used},
+                                              {"foreseen", row.decode_traffic.foreseen},
+                                              {"foreseen_used", row.decode_traffic.foreseen_used},
+                                              {"waited_seconds", row.decode_traffic.waited_seconds}};
     }
   }
   return all.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

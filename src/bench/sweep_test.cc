@@ -114,12 +114,12 @@ TEST_F(SweepTest, KeepsWhatWasDoneBeforeAnInterrupt) {
 
 // A machine of one operation and one byte a second.
 TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
-  const Measured one = {.median = 1, .low = 1, .high = 1, .n = 1};
-  const Measured four = {.median = 4, .low = 4, .high = 4, .n = 1};
+  const Measured one = {.median = 1, .low = 1, .high = 1, .n = 1, .mean = 1};
+  const Measured four = {.median = 4, .low = 4, .high = 4, .n = 1, .mean = 4};
   const MachineLimits limits = {.threads = 1, .read = one, .f32 = one, .bf16 = {}, .int8 = four};
   SweepRow row{.attention = "full", .length = 10, .compute = ComputeType::kInt8};
-  row.prefill = {.median = 100, .low = 100, .high = 100, .n = 1};
-  row.decode = {.median = 8, .low = 8, .high = 8, .n = 1};
+  row.prefill = {.median = 100, .low = 100, .high = 100, .n = 1, .mean = 100};
+  row.decode = {.median = 8, .low = 8, .high = 8, .n = 1, .mean = 8};
   row.prefill_cost = {.weights = 40, .attention = 20, .choosing = 5};
   row.decode_bytes = 2;
   EXPECT_DOUBLE_EQ(PrefillShare(row, limits), (40.0 / 4 + 25) / 100);

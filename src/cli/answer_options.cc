@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/engine.h"
+
 namespace longheads {
 
 void AddAnswerOptions(CLI::App& app, AnswerOptions& options) {
@@ -20,7 +22,6 @@ void AddAnswerOptions(CLI::App& app, AnswerOptions& options) {
 }
 
 Status Check(const AnswerOptions& options) {
-  constexpr int64_t kMostTokens = int64_t{1} << 40;
   LH_TRY(Sampler::Create(options.sampling));
   if (options.max_tokens < 1 || options.max_tokens > kMostTokens) {
     return InvalidInput(fmt::format("-n is {}, but must be 1 to {}", options.max_tokens, kMostTokens));

@@ -67,6 +67,8 @@ class Asking {
     LH_TRY(SayWhatIsLeftOut(engine_, question, options_.quiet));
     // What ended the last answer was not read yet.
     tokens.insert(tokens.begin(), unread_.begin(), unread_.end());
+    const int64_t n_most = options_.answer.max_tokens;
+    LH_TRY(engine_.CheckMemory(session, static_cast<int64_t>(tokens.size()) + n_most, n_most));
     const auto start = std::chrono::steady_clock::now();
     LH_ASSIGN(const std::vector<float> hidden,
               engine_.Prefill(session, tokens, Outputs::kLast, {.cancel = &InterruptToken()}));
@@ -167,7 +169,7 @@ Result<int> Ask(const AskOptions& options) {
   LH_ASSIGN(EngineOptions load, OptionsFor(setup, given));
   LimitPages(load);
   const auto start = std::chrono::steady_clock::now();
-  LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
+  LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(load));
   if (setup.chat && engine->chat_template() == nullptr) return Unsupported(engine->chat_template_error());
   const double load_seconds = SecondsSince(start);
   InterruptToken();  // from here on Ctrl-C ends the answer, or the wait for a question, and not the process

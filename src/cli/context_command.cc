@@ -112,8 +112,11 @@ Result<int> Append(const ContextOptions& options) {
 
   LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
   LH_ASSIGN(EngineOptions load, OptionsFor(setup, given));
+  const bool limited = load.kv_ram > 0;
   LH_TRY(SendPagesTo(options.path, options.model, load));
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
+  // Not to the memory that happens to be free: the same texts always give the same file.
+  if (!limited) engine->FitBlocksTo(setup.block_ram);
   LH_ASSIGN(const std::vector<TokenId> tokens,
             engine->tokenizer().Encode(text, {.goes_on = true, .cancel = &InterruptToken()}));
   LH_TRY(SayWhatIsLeftOut(*engine, text, options.quiet));
@@ -131,7 +134,7 @@ Result<int> Append(const ContextOptions& options) {
         "drop it with --restart",
         options.path));
   }
-  if (!options.quiet) AnnounceReading(*engine, n_before + static_cast<int64_t>(tokens.size()));
+  if (!options.quiet) AnnounceReading(*engine, n_before + static_cast<int64_t>(tokens.size()), load.kv_disk);
   LH_TRY(ReadInto(*ingest, std::span(tokens).subspan(added.size()), options.quiet));
   LH_TRY(ingest->Finish());
   if (!options.quiet) Note("{}: {} tokens\n", options.path, ingest->session().size());
@@ -147,9 +150,10 @@ Result<int> Export(const ContextOptions& options) {
     for (const int32_t token : tokens) text += fmt::format("{}\n", token);
   } else {
     LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
-    LH_ASSIGN(const EngineOptions load, OptionsFor(setup, given));
+    LH_ASSIGN(EngineOptions load, OptionsFor(setup, given));
+    load.kv_may_leave = false;  // no page is asked for
     LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
-    LH_TRY(OpenContext(*engine, options.path));  // says where the model is another one
+    LH_TRY(CheckMadeWith(*engine, options.path, reader.header(), setup));
     text = engine->tokenizer().Decode(tokens, /*special=*/true) + "\n";
   }
   if (options.out.empty()) {

@@ -13,7 +13,12 @@
 namespace longheads {
 
 void LimitPages(EngineOptions& options) {
-  if (options.kv_ram == 0) options.kv_ram = std::max<uint64_t>(AvailableMemory() / 2, 64 << 20);
+  if (options.kv_ram > 0) return;
+  const uint64_t available = AvailableMemory();
+  std::error_code error;
+  const uint64_t weights = std::filesystem::file_size(options.model_path, error);
+  const uint64_t free = error ? available : available - std::min(available, weights);
+  options.kv_ram = std::max<uint64_t>(free / 2, 64 << 20);
 }
 
 Status SendPagesTo(const std::string& path, const ModelOptions& given, EngineOptions& options) {
@@ -33,10 +38,11 @@ Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet)
   return {};
 }
 
-void AnnounceReading(const Engine& engine, int64_t n_tokens) {
+void AnnounceReading(const Engine& engine, int64_t n_tokens, const std::string& folder) {
   Note("{}: {} tokens, {} threads, {}\n", engine.file().name(), n_tokens, engine.threads(),
        engine.DescribeKernels());
   Note("{}\n", engine.ExplainAttention());
+  NoteDiskInMemory(folder);
   const std::string warning = engine.AttentionWarning(n_tokens);
   if (!warning.empty()) Note("warning: {}\n", warning);
   if (engine.CallUnit() == 0)

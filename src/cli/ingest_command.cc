@@ -129,7 +129,7 @@ Result<int> Ingest(const IngestOptions& options) {
     return 0;
   }
   LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, BeginOrResume(*engine, options, setup, tokens));
-  if (!options.quiet) AnnounceReading(*engine, n);
+  if (!options.quiet) AnnounceReading(*engine, n, load.kv_disk);
   const int64_t done = ingest->session().size();
   LH_TRY(ReadInto(*ingest, std::span(tokens).subspan(static_cast<std::size_t>(done)), options.quiet));
   LH_TRY(ingest->Finish());
@@ -159,7 +159,7 @@ void AddIngestCommand(CLI::App& program, Command& command) {
          "--answer-room", options->answer_room,
          "tokens of questions and answers to come, for methods that are fitted to the length of the text")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->check(CLI::Range(int64_t{0}, kMostTokens))
       ->capture_default_str()
       ->group("Text");
   app->add_flag("--no-chat", options->no_chat,

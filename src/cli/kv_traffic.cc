@@ -11,9 +11,10 @@ std::string DescribeTraffic(const Engine& engine) {
   if (t.asked() == 0) return "";
   return fmt::format(
       "keys and values: {:.1f}% of {} readings of a page found it in memory; {} read from disk, {} written; "
-      "{} pages came ahead, {:.0f}% of them were used",
+      "{} pages came ahead, {:.0f}% of them were used, and {:.0f}% of the {} that the last token foretold; "
+      "{} threads waited {:.1f} s in all",
       100 * t.hit_rate(), t.asked(), FormatBytes(t.bytes_read), FormatBytes(t.bytes_written), t.read_ahead,
-      100 * t.used_ahead());
+      100 * t.used_ahead(), 100 * t.well_foreseen(), t.foreseen, engine.threads(), t.waited_seconds);
 }
 
 nlohmann::json TrafficJson(const Engine& engine) {
@@ -23,8 +24,11 @@ nlohmann::json TrafficJson(const Engine& engine) {
           {"misses", t.misses},
           {"read_ahead", t.read_ahead},
           {"read_ahead_used", t.read_ahead_used},
+          {"foreseen", t.foreseen},
+          {"foreseen_used", t.foreseen_used},
           {"bytes_read", t.bytes_read},
-          {"bytes_written", t.bytes_written}};
+          {"bytes_written", t.bytes_written},
+          {"waited_seconds", t.waited_seconds}};
 }
 
 }  // namespace longheads

@@ -6,6 +6,8 @@
 #include <filesystem>
 
 #include "base/bytes.h"
+#include "base/raw_file.h"
+#include "cli/output.h"
 
 namespace longheads {
 namespace {
@@ -150,7 +152,19 @@ Result<EngineOptions> EngineOptionsOf(const ModelOptions& options) {
 
 Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options) {
   LH_ASSIGN(const EngineOptions engine, EngineOptionsOf(options));
-  return Engine::Load(engine);
+  return LoadEngine(engine);
+}
+
+Result<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options) {
+  auto engine = Engine::Load(options);
+  if (engine || !engine.error().message.starts_with(options.kv_disk + ":")) return engine;
+  return MakeError(engine.error().kind,
+                   fmt::format("{}; --kv-disk names another folder", engine.error().message));
+}
+
+void NoteDiskInMemory(const std::string& folder) {
+  if (!LiesInMemory(folder)) return;
+  Note("note: the files of {} are in memory: keys and values that go there take it all the same\n", folder);
 }
 
 }  // namespace longheads

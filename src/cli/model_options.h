@@ -35,5 +35,9 @@ Result<std::string> FindModel(const std::string& model);
 // What was typed, checked so far as that can be without the model.
 Result<EngineOptions> EngineOptionsOf(const ModelOptions& options);
 Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options);
+// Where pages may go to options.kv_disk, and cannot, the error names the flag.
+Result<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options);
+// A note on stderr where pages that go to the folder stay in memory all the same.
+void NoteDiskInMemory(const std::string& folder);
 
 }  // namespace longheads

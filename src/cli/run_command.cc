@@ -83,6 +83,7 @@ Result<int> Run(const RunOptions& options) {
   Note(options, "{}", engine->ExplainAttention());
   const std::string warning = engine->AttentionWarning(n_most);
   if (!warning.empty()) Note(options, "warning: {}", warning);
+  if (!options.quiet && engine->PlanMemory(n_most).disk > 0) NoteDiskInMemory(options.model.kv_disk);
   const double load_seconds = SecondsSince(start);
 
   std::unique_ptr<SelectionTrace> trace;
@@ -95,6 +96,7 @@ Result<int> Run(const RunOptions& options) {
                                            tokens));
   }
   Session session = engine->NewSession();
+  LH_TRY(engine->CheckMemory(session, n_most, options.answer.max_tokens));
   PrefillProgress progress("reading", n_prompt);
   const Result<std::vector<float>> hidden =
       engine->Prefill(session, tokens, Outputs::kLast, {.cancel = &interrupt, .progress = [&](double share) {

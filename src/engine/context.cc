@@ -83,9 +83,10 @@ ContextGeometry GeometryOf(const KvGeometry& kv) {
           .page_stride = static_cast<uint64_t>(kv.PageStride())};
 }
 
-// Whether the engine is the one that the file was made with; and makes it expect the text as it did then.
-Status Agree(Engine& engine, const std::string& path, const ContextHeader& header,
-             const ContextSetup& setup) {
+}  // namespace
+
+Status CheckMadeWith(Engine& engine, const std::string& path, const ContextHeader& header,
+                     const ContextSetup& setup) {
   LH_ASSIGN(const uint64_t model, FingerprintModel(engine.file().name()));
   if (model != setup.model_fingerprint) {
     return InvalidInput(
@@ -112,8 +113,6 @@ Status Agree(Engine& engine, const std::string& path, const ContextHeader& heade
   if (setup.expected_tokens > 0) LH_TRY(engine.ExpectText(setup.expected_tokens));
   return {};
 }
-
-}  // namespace
 
 Result<ContextSetup> ReadContextSetup(const std::string& path) try {
   LH_ASSIGN(const RawFile file, RawFile::Open(path, {.mode = RawFile::Mode::kRead}));
@@ -224,7 +223,7 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::GoOn(Engine& engine, Conte
                                                            const std::string& path, int64_t most_block_ram) {
   const ContextHeader& header = resumed.writer->header();
   LH_ASSIGN(ContextSetup setup, ParseContextSetup(path, header.metadata));
-  LH_TRY(Agree(engine, path, header, setup));
+  LH_TRY(CheckMadeWith(engine, path, header, setup));
   const int64_t block_ram = std::min(setup.block_ram, most_block_ram);
   std::unique_ptr<ContextIngest> ingest(
       new ContextIngest(engine, std::move(setup), std::move(resumed.writer)));
@@ -236,11 +235,13 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::GoOn(Engine& engine, Conte
 
 Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl& control) try {
   LH_TRY(Commit());
+  if (tokens.empty()) return {};
   const int64_t total = static_cast<int64_t>(tokens.size());
-  LH_TRY(CheckDisk(total));
   LH_TRY(engine_.CheckMemory(session_, total));  // not in the middle of hours of work
   for (int64_t begin = 0, end = 0; begin < total; begin = end) {
-    end = std::min(total, begin + engine_.BlockBehind(session_));
+    LH_TRY(
+        CheckDisk(total - begin));  // again: others write there too, and now it is known what a commit takes
+    end = std::min(total, begin + engine_.BlockBehind(session_.size()));
     ForwardControl of_block = control;
     if (control.progress) {
       of_block.progress = [&](double share) {
@@ -264,8 +265,15 @@ Status ContextIngest::CheckDisk(int64_t n_new) const {
   const uint64_t full_before =
       static_cast<uint64_t>(engine_.ModelSize(committed_)) / geometry.page_tokens;  // stay where they are
   const uint64_t pages = geometry.PagesFor(static_cast<uint64_t>(engine_.ModelSize(after))) - full_before;
-  const uint64_t more = pages * geometry.heads() * geometry.page_stride + engine_.PlanMemory(after).state -
-                        engine_.PlanMemory(committed_).state;
+  // What every commit writes anew stays in the file: some of the method's state, and pages that are not full.
+  uint64_t n_commits = 0, n_open = 0;
+  for (int64_t n = committed_; n < after; ++n_commits) {
+    n += std::min(after - n, engine_.BlockBehind(n));
+    if (n < after && engine_.ModelSize(n) % static_cast<int64_t>(geometry.page_tokens) != 0) ++n_open;
+  }
+  const uint64_t more = (pages + n_open) * geometry.heads() * geometry.page_stride +
+                        engine_.PlanMemory(after).state - engine_.PlanMemory(committed_).state +
+                        n_commits * replaced_bytes_;
   const std::string& path = writer_->file().path();
   LH_ASSIGN(const uint64_t free, FreeSpace(path));
   if (more <= free) return {};
@@ -279,7 +287,12 @@ Status ContextIngest::CheckDisk(int64_t n_new) const {
 Status ContextIngest::Commit() {
   if (session_.size() == committed_) return {};
   LH_ASSIGN(const SessionArchive::Delta delta, SessionArchive::Save(engine_, session_, committed_));
-  LH_TRY(writer_->Commit(delta.Spans()));
+  const ContextDelta spans = delta.Spans();
+  LH_TRY(writer_->Commit(spans));
+  replaced_bytes_ = 0;
+  for (const ContextStateUpdate& state : spans.states) {
+    if (state.replaces_earlier) replaced_bytes_ += state.bytes.size();
+  }
   pages_->Committed();
   SessionArchive::Saved(session_);
   committed_ = session_.size();
@@ -298,7 +311,7 @@ Status ContextIngest::Finish() try {
 Result<Session> OpenContext(Engine& engine, const std::string& path) try {
   LH_ASSIGN(ContextReader reader, ContextReader::Open(path, {.direct = true}));
   LH_ASSIGN(const ContextSetup setup, ParseContextSetup(path, reader.header().metadata));
-  LH_TRY(Agree(engine, path, reader.header(), setup));
+  LH_TRY(CheckMadeWith(engine, path, reader.header(), setup));
   const ContextContents contents = reader.TakeContents();
   LH_TRY(engine.CheckOpening(static_cast<int64_t>(contents.tokens.size())));
   Session session = engine.NewSession();

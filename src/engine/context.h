@@ -26,6 +26,11 @@ Result<ContextSetup> ReadContextSetup(const std::string& path);
 // ("auto", nothing) or say alike: else they are refused. The rest is how, not what: threads, memory, kernels.
 Result<EngineOptions> OptionsFor(const ContextSetup& setup, EngineOptions options);
 
+// An error that says why, unless the engine is the one that the file at `path` was made with; and makes it
+// expect the text as it did then.
+Status CheckMadeWith(Engine& engine, const std::string& path, const ContextHeader& header,
+                     const ContextSetup& setup);
+
 // The setup of what `engine` reads; it was loaded with `options`.
 Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options, int64_t expected_tokens,
                              bool chat, const std::string& source);
@@ -73,7 +78,8 @@ class ContextIngest {
   std::shared_ptr<PageFile> pages_before_;  // where the engine's pages went
   Session session_;
   int64_t block_ram_before_;
-  int64_t committed_ = 0;  // tokens of the session
+  int64_t committed_ = 0;        // tokens of the session
+  uint64_t replaced_bytes_ = 0;  // of the method's state, which the next commit writes anew
 };
 
 // The text of a context file, as it was when it was finished; the file must stay as long as sessions of it.

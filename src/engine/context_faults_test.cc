@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/context.h"
+#include "formats/context_reader.h"
 #include "tests/support/allocations.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/model_file.h"
@@ -200,8 +201,7 @@ TEST_P(ContextEngineFaultsTest, EveryCallThatFailsIsAnErrorOrMakesNoDifference) 
   Faults faults;
   int n_errors = 0;
   bool came = true;
-  // Most of those that follow are pages, one like the other.
-  for (int64_t call = 0; came && !HasFailure(); call += (call < 40 ? 1 : 4) * (kSanitized ? 5 : 1)) {
+  for (int64_t call = 0; came && !HasFailure(); call += kSanitized ? (call < 40 ? 5 : 20) : 1) {
     SCOPED_TRACE("call " + std::to_string(call));
     const auto disturbed = [&](Engine& engine) {
       faults.FailCall(call, call % 2 == 0 ? EIO : ENOSPC);
@@ -255,6 +255,52 @@ TEST_P(ContextEngineFaultsTest, EveryAllocationThatFailsIsAnErrorOrMakesNoDiffer
   }
   EXPECT_GT(n_errors, 10);
 }
+
+// formats/context_power_loss_test.cc tries every loss of the file alone; here pages come from a pool that
+// writes while others compute.
+class ContextEnginePowerLossTest : public ContextEngineFaultsTest {};
+
+TEST_P(ContextEnginePowerLossTest, LeavesATextThatGoesOnToTheSameBytes) {
+  WriteFolder(folder_, begin_);
+  std::unique_ptr<Engine> engine;
+  {
+    const Faults plain;
+    engine = Load();
+  }
+  WrittenFiles written(folder_);
+  const Status status = scenario_.attempt(*engine);
+  written.Stop();
+  ASSERT_TRUE(status) << status.error().message;
+  const auto n_tokens = [this]() -> std::size_t {
+    const auto reader = ContextReader::Open(path_, {});
+    return reader ? reader->contents().tokens.size() : 0;
+  };
+  const std::size_t n_old = begin_.empty() ? 0 : static_cast<std::size_t>(kText), n_new = n_tokens();
+  constexpr int kEach = kSanitized ? 41 : 7;
+  int n = 0;
+  int n_gone_on = 0;
+  written.ForEachPowerLoss({}, [&](const FolderImage& image, int) {
+    WriteFolder(folder_, image);
+    const std::size_t n_left = n_tokens();
+    EXPECT_TRUE(n_left == n_old || n_left == n_new) << n_left;
+    if (n++ % kEach == 0) {
+      const std::unique_ptr<Engine> next = Load();
+      const Status recovered = scenario_.recover(*next);
+      EXPECT_TRUE(recovered) << recovered.error().message;
+      // Of one that was finished, the second superblock may be lost.
+      if (n_left != n_new) {
+        EXPECT_TRUE(Reached() == expected_);
+        ++n_gone_on;
+      }
+      EXPECT_EQ(n_tokens(), n_new);
+    }
+    return !HasFailure();
+  });
+  EXPECT_GT(n_gone_on, kSanitized ? 1 : 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, ContextEnginePowerLossTest, testing::Values("Ingest", "Append"),
+                         [](const auto& instance) { return std::string(instance.param); });
 
 INSTANTIATE_TEST_SUITE_P(Every, ContextEngineFaultsTest, testing::Values("Ingest", "Append", "Ask", "Tiers"),
                          [](const auto& instance) { return std::string(instance.param); });

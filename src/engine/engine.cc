@@ -284,11 +284,10 @@ int64_t Engine::CallUnit() const {
   return unit;
 }
 
-int64_t Engine::BlockBehind(const Session& session) const {
+int64_t Engine::BlockBehind(int64_t begin) const {
   const int64_t unit = CallUnit();
   if (unit == 0) return std::numeric_limits<int64_t>::max();
-  const int64_t begin = session.size();
-  const int64_t block = transformer_->TokenBlock(session.state_.size());
+  const int64_t block = transformer_->TokenBlock(insertion_.ModelSize(begin));
   // Whole pages, where the method does not ask for too odd ends.
   const int64_t whole = std::lcm(unit, kPageTokens) <= block ? std::lcm(unit, kPageTokens) : unit;
   const int64_t end = std::max((begin + block) / whole * whole, (begin / whole + 1) * whole);
@@ -333,7 +332,7 @@ Status Engine::Guard(Session& session, const std::function<Status()>& work) {
   return status;
 }
 
-Status Engine::CheckMemory(const Session& session, int64_t n_new) const {
+Status Engine::CheckMemory(const Session& session, int64_t n_new, int64_t n_generated) const {
   LH_TRY(CheckDisk(session, n_new));
   const MemoryPlan now = PlanMemory(session.size());
   const MemoryPlan then = PlanMemory(session.size() + n_new);
@@ -343,7 +342,8 @@ Status Engine::CheckMemory(const Session& session, int64_t n_new) const {
       pool.on_disk() ? static_cast<uint64_t>(pool.n_near() * pool.geometry().PageStride()) : now.kv;
   return CheckFits(then.kv - std::min({near, now.kv, then.kv}) + then.tables - now.tables + then.state -
                        now.state + then.working,
-                   fmt::format("{} more tokens", n_new));
+                   n_generated > 0 ? fmt::format("{} more tokens, of which -n allows {},", n_new, n_generated)
+                                   : fmt::format("{} more tokens", n_new));
 }
 
 Status Engine::CheckOpening(int64_t n_tokens) const {
@@ -352,8 +352,12 @@ Status Engine::CheckOpening(int64_t n_tokens) const {
 }
 
 Status Engine::CheckFits(uint64_t bytes, const std::string& what) const {
-  // Pages that other sessions gave back are there to be used again.
-  const uint64_t available = AvailableMemory() + transformer_->kv_pool()->FreeBytes();
+  // Pages that other sessions gave back are there to be used again. Weights that are mapped from the file
+  // count as free, but every token reads them: what takes their place makes it read them from disk. (Where
+  // not even they fit it does so anyway. Integer products have their own.)
+  const uint64_t free = AvailableMemory() + transformer_->kv_pool()->FreeBytes();
+  const uint64_t mapped = compute_ == ComputeType::kInt8 ? 0 : weight_bytes_;
+  const uint64_t available = mapped < free ? free - mapped : free;
   if (bytes <= available) return {};
   return MakeError(
       ErrorKind::kOutOfMemory,

@@ -64,8 +64,13 @@ class Session {
   std::vector<Phase> phases_;  // how each token was fed: Truncate feeds some again, the same way
 };
 
+// The longest text that is planned for: more than anyone asks for, and few enough that what it takes of any
+// model (model/config.cc) can be said in 64 bits.
+inline constexpr int64_t kMostTokens = int64_t{1} << 34;
+
 // What a process takes beside its plan, whatever the text: the program and its libraries, the vocabulary's
-// tables, each thread's scratch. Peaks are held to it by tests/cli/test_context_files.py, on two threads.
+// tables, each thread's scratch. Peaks are held to it by tests/cli/test_context_files.py, on 1, 2 and 4
+// threads.
 inline constexpr uint64_t kProgramBytes = 48 << 20;
 
 // Bytes. The process's peak is not more than 5% above the total and kProgramBytes.
@@ -134,10 +139,11 @@ class Engine {
   // What the attention method does at which length, and what it warns of for n tokens; may be empty.
   std::string ExplainAttention() const;
   std::string AttentionWarning(int64_t n_tokens) const;
-  MemoryPlan PlanMemory(int64_t n_tokens) const;
+  MemoryPlan PlanMemory(int64_t n_tokens) const;  // n_tokens: at most 2 * kMostTokens
   // Whether memory, and the disk where pages leave it, have room for n_new tokens more: kOutOfMemory or kIo,
-  // with the option to change, where they have not. Prefill and Decode look themselves.
-  Status CheckMemory(const Session& session, int64_t n_new) const;
+  // with the option to change, where they have not. Prefill looks itself; who generates much behind
+  // it looks before, for both: `n_generated` of the tokens are an answer's, at most.
+  Status CheckMemory(const Session& session, int64_t n_new, int64_t n_generated = 0) const;
   // The memory for a text that is opened, of which nothing is there yet.
   Status CheckOpening(int64_t n_tokens) const;
   // Of a prompt of n_tokens, and of generating the token after n_tokens - 1 others.
@@ -163,9 +169,9 @@ class Engine {
   // of so many tokens; 0: nowhere.
   int64_t CallUnit() const;
 
-  // Tokens that Prefill best reads in one call behind those that the session holds, where a long text is read
-  // in several: what goes through a layer together. All of it where the calls matter (CallUnit).
-  int64_t BlockBehind(const Session& session) const;
+  // Tokens that Prefill best reads in one call behind so many, where a long text is read in several: what
+  // goes through a layer together. All of it where the calls matter (CallUnit).
+  int64_t BlockBehind(int64_t n_tokens) const;
   // The --kv-ram that such blocks are fitted to: the engine's own, or another's whose blocks are to be
   // repeated, at most 2^48.
   int64_t BlockRam() const { return std::min(transformer_->BlockRam(), int64_t{1} << 48); }

@@ -112,7 +112,8 @@ TEST(Load, RefusesNumbersThatContradictEachOther) {
   ExpectRefused(Load(WithValue("llama.embedding_length", uint32_t{0})), "llama.embedding_length is 0");
   ExpectRefused(Load(WithValue("llama.embedding_length", uint32_t{0xffffffff})), "llama.embedding_length");
   ExpectRefused(Load(WithValue("llama.block_count", uint32_t{3})), "blk.2.attn_norm.weight is missing");
-  ExpectRefused(Load(WithValue("llama.block_count", uint32_t{1} << 24)), "blk.2.attn_norm.weight is missing");
+  ExpectRefused(Load(WithValue("llama.block_count", uint32_t{1} << 18)), "blk.2.attn_norm.weight is missing");
+  ExpectRefused(Load(WithValue("llama.block_count", uint32_t{1} << 22)), "heads of 16 are more than");
   ExpectRefused(Load(WithValue("llama.feed_forward_length", uint32_t{97})), "ffn_gate.weight");
   ExpectRefused(Load(WithValue("llama.context_length", uint32_t{0})), "llama.context_length is 0");
   ExpectRefused(Load(WithValue("llama.rope.dimension_count", uint32_t{8})), "rotary 8");

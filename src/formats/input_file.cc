@@ -36,7 +36,11 @@ Result<std::string> ReadStream(std::FILE* file, const std::string& name) {
 
 Result<std::string> ReadFile(const std::string& path) {
   struct stat info {};
-  if (stat(path.c_str(), &info) != 0) return InvalidInput(fmt::format("{}: {}", path, std::strerror(errno)));
+  if (stat(path.c_str(), &info) != 0) {
+    const bool missing = errno == ENOENT || errno == ENOTDIR;
+    return InvalidInput(fmt::format("{}: {}", path,
+                                    missing ? "there is no such file; check the path" : std::strerror(errno)));
+  }
   if (S_ISDIR(info.st_mode)) return InvalidInput(fmt::format("{} is a directory, not a file", path));
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (!file) return InvalidInput(fmt::format("{}: {}", path, std::strerror(errno)));

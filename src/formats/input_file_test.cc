@@ -41,7 +41,7 @@ TEST_F(InputFileTest, RefusesWithTheNameAndTheReason) {
     ASSERT_FALSE(result);
     EXPECT_NE(result.error().message.find(words), std::string::npos) << result.error().message;
   };
-  refused(ReadFile(folder_ / "none"), "none: No such file");
+  refused(ReadFile(folder_ / "none"), "none: there is no such file; check the path");
   refused(ReadFile(folder_), "is a directory");
   refused(ReadUtf8File(Put("latin",
                            "Gr\xfc\xdf"

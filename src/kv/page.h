@@ -82,12 +82,14 @@ class KvPage {
  private:
   friend class KvPool;
   enum class Io : uint8_t { kNone, kReading, kWriting };
+  // It came before anybody asked, and nobody has yet: for a plan, or since it was foreseen.
+  enum class Ahead : uint8_t { kNo, kPlanned, kForeseen };
 
   PageFrame frame_;  // none: the page is on disk alone, or nothing was written to it yet
   int pins_ = 0;
-  bool dirty_ = false;       // not on disk as it is in memory
-  bool read_ahead_ = false;  // came before anybody asked, and nobody has yet
-  int keepers_ = 0;          // those for whom it goes only where nothing else can
+  bool dirty_ = false;  // not on disk as it is in memory
+  Ahead ahead_ = Ahead::kNo;
+  int keepers_ = 0;  // those for whom it goes only where nothing else can
   Io io_ = Io::kNone;
   std::shared_ptr<PageFile> file_;  // null: nowhere on disk
   uint64_t offset_ = 0;

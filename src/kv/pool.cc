@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 
 #include "base/bytes.h"
@@ -211,7 +212,7 @@ PageFrame KvPool::EvictOne(Evict which) {
       Touch(*page);  // not to be met here at every call
       continue;
     }
-    page->read_ahead_ = false;  // in vain
+    page->ahead_ = KvPage::Ahead::kNo;  // in vain
     Unlink(*page);
     return std::move(page->frame_);
   }
@@ -269,12 +270,11 @@ PinnedPage KvPool::Pinned(KvPage& page) {
   return pinned;
 }
 
-PinnedPage KvPool::Pin(KvPage& page) {
-  std::unique_lock lock(mutex_);
-  bool waited = false;
+bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
+  bool from_disk = false;
   for (;;) {
     if (page.io_ == KvPage::Io::kReading) {
-      waited = true;
+      from_disk = true;
       changed_.wait(lock);
       continue;
     }
@@ -282,7 +282,7 @@ PinnedPage KvPool::Pin(KvPage& page) {
       const Error error = *std::exchange(page.failed_, std::nullopt);
       throw PageError(error);
     }
-    if (page.frame_) break;
+    if (page.frame_) return from_disk;
     PageFrame frame = TakeFrame(lock);
     if (page.frame_ || page.io_ == KvPage::Io::kReading) {  // another thread was quicker
       GiveBack(std::move(frame));
@@ -291,9 +291,9 @@ PinnedPage KvPool::Pin(KvPage& page) {
     if (!page.file_) {  // nothing was written to it yet
       std::memset(frame.data(), 0, static_cast<std::size_t>(geometry_.PageStride()));
       Settle(page, std::move(frame));
-      break;
+      return from_disk;
     }
-    waited = true;
+    from_disk = true;
     page.frame_ = std::move(frame);
     page.io_ = KvPage::Io::kReading;
     ++n_reading_;
@@ -306,12 +306,24 @@ PinnedPage KvPool::Pin(KvPage& page) {
     Done(transfer, MovePage(transfer));
     lock.lock();
   }
+}
+
+PinnedPage KvPool::Pin(KvPage& page) {
+  using Clock = std::chrono::steady_clock;
+  std::unique_lock lock(mutex_);
+  bool from_disk = false;
+  if (!page.frame_ || page.io_ == KvPage::Io::kReading || page.failed_) {
+    const Clock::time_point start = Clock::now();
+    from_disk = Bring(page, lock);
+    traffic_.waited_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  }
   ++page.pins_;
   Touch(page);
-  ++(waited ? traffic_.misses : traffic_.hits);
-  if (page.read_ahead_) {
-    page.read_ahead_ = false;
+  ++(from_disk ? traffic_.misses : traffic_.hits);
+  if (page.ahead_ != KvPage::Ahead::kNo) {
     ++traffic_.read_ahead_used;
+    if (page.ahead_ == KvPage::Ahead::kForeseen) ++traffic_.foreseen_used;
+    page.ahead_ = KvPage::Ahead::kNo;
   }
   return Pinned(page);
 }
@@ -343,10 +355,10 @@ void KvPool::Unpin(KvPage& page) {
   }
 }
 
-void KvPool::ReadAhead(std::span<KvPage* const> pages, Room room) {
+void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   if (!on_disk()) return;
   std::unique_lock lock(mutex_);
-  if (room == Room::kMake) {
+  if (asked != Asked::kPerhaps) {
     for (KvPage* const page : pages) {
       if (page->frame_ && page->io_ != KvPage::Io::kReading) Touch(*page);
     }
@@ -370,7 +382,7 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Room room) {
         break;
       }
     }
-    if (!frame && room == Room::kFree) break;
+    if (!frame && asked == Asked::kPerhaps) break;
     if (!frame) frame = EvictOne(Evict::kSparingKept);
     if (!frame) {
       WriteSome(lock, kMostWrites - n_writing_);
@@ -378,9 +390,10 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Room room) {
     }
     page->frame_ = std::move(frame);
     page->io_ = KvPage::Io::kReading;
-    page->read_ahead_ = true;
+    page->ahead_ = asked == Asked::kForCertain ? KvPage::Ahead::kPlanned : KvPage::Ahead::kForeseen;
     ++n_reading_;
     ++traffic_.read_ahead;
+    if (asked != Asked::kForCertain) ++traffic_.foreseen;
     --most;
     transfers[n++] = {.direction = PageTransfer::Direction::kRead,
                       .file = &page->file_->file(),
@@ -450,19 +463,32 @@ Status KvPool::Flush(std::span<KvPage* const> pages) {
   LH_CHECK(on_disk());
   std::unique_lock lock(mutex_);
   write_error_.reset();  // as in TakeFrame
+  std::array<PageTransfer, kMostWrites> transfers;
+  std::size_t n = 0;
+  const auto submit = [&] {
+    if (n == 0) return;
+    lock.unlock();
+    io_->Submit(std::span(transfers).first(std::exchange(n, 0)));
+    lock.lock();
+  };
   for (KvPage* const page : pages) {
-    while (page->dirty_) {
+    if (!page->dirty_) continue;
+    if (page->io_ != KvPage::Io::kNone || n_writing_ >= kMostWrites) {
+      submit();
+      // Until there is room for several, which go together again.
       changed_.wait(lock,
-                    [this, page] { return page->io_ == KvPage::Io::kNone && n_writing_ < kMostWrites; });
-      if (!page->dirty_) break;
-      const std::optional<PageTransfer> transfer = write_error_ ? std::nullopt : BeginWrite(*page);
-      if (!transfer) return tl::unexpected<Error>(*std::exchange(write_error_, std::nullopt));
-      lock.unlock();
-      io_->Submit(std::span(&*transfer, 1));
-      lock.lock();
-      break;
+                    [this, page] { return page->io_ == KvPage::Io::kNone && n_writing_ <= kMostWrites / 2; });
+      if (!page->dirty_) continue;
     }
+    const std::optional<PageTransfer> transfer = write_error_ ? std::nullopt : BeginWrite(*page);
+    if (!transfer) {
+      Error error = *std::exchange(write_error_, std::nullopt);
+      submit();
+      return tl::unexpected<Error>(std::move(error));
+    }
+    transfers[n++] = *transfer;
   }
+  submit();
   for (KvPage* const page : pages) {
     changed_.wait(lock, [page] { return page->io_ == KvPage::Io::kNone; });
     if (!page->dirty_) continue;
@@ -494,7 +520,9 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
     } else {
       GiveBack(std::move(page.frame_));
       // Nobody may ever want what was read ahead; who does reads it again, and hears of it himself.
-      if (!std::exchange(page.read_ahead_, false)) page.failed_ = WhyNot(status, *page.file_, page.offset_);
+      if (std::exchange(page.ahead_, KvPage::Ahead::kNo) == KvPage::Ahead::kNo) {
+        page.failed_ = WhyNot(status, *page.file_, page.offset_);
+      }
     }
   } else {
     --n_writing_;

@@ -98,10 +98,11 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   PinnedPage Read(KvPage& page);
   PinnedPage Write(KvPage& page);
 
-  // These will be asked for soon, in this order: those that are not in memory are sent for, as many as there
-  // is room for, or as many as drive out no other. Nothing where pages do not leave memory.
-  enum class Room : uint8_t { kMake, kFree };
-  void ReadAhead(std::span<KvPage* const> pages, Room room = Room::kMake);
+  // These will be asked for soon, in this order, for certain or likely: those that are not in memory are sent
+  // for, as many as there is room for. What may be asked for drives out no other. Nothing where pages do not
+  // leave memory.
+  enum class Asked : uint8_t { kForCertain, kLikely, kPerhaps };
+  void ReadAhead(std::span<KvPage* const> pages, Asked asked);
   // Somebody uses it all the time, or no longer: such pages stay in memory while others can go, as long as
   // they are no more than half of what it holds. Nothing where pages do not leave memory.
   void Keep(KvPage& page, bool keep);
@@ -135,6 +136,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   void Release(KvPage* page);
   void Unpin(KvPage& page);
   PinnedPage Pin(KvPage& page);
+  // Into memory, the lock let go meanwhile; whether it had to come from disk.
+  bool Bring(KvPage& page, std::unique_lock<std::mutex>& lock);
   PinnedPage Pinned(KvPage& page);
   std::span<std::byte> BytesOf(const KvPage& page) const;
 

@@ -1,10 +1,12 @@
 #include "kv/pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <mutex>
 #include <random>
@@ -196,7 +198,7 @@ TEST_P(KvPoolIoTest, ReadAheadBringsWhatIsAskedForLater) {
   for (const auto& page : pages) wanted.push_back(page.get());
   ASSERT_TRUE(store.pool->Flush(wanted));  // room is made of pages that need not be written
   wanted.resize(20);
-  store.pool->ReadAhead(wanted);
+  store.pool->ReadAhead(wanted, KvPool::Asked::kForCertain);
   EXPECT_EQ(store.pool->traffic().read_ahead, 20u);
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i + 1));
   EXPECT_EQ(store.pool->traffic().read_ahead_used, 20u);
@@ -209,7 +211,7 @@ TEST(KvPool, WhatWasReadAheadInVainIsNotCountedAsUsed) {
   std::vector<KvPage*> wanted;
   for (const auto& page : pages) wanted.push_back(page.get());
   ASSERT_TRUE(store.pool->Flush(wanted));
-  store.pool->ReadAhead(std::span(wanted).first(10));
+  store.pool->ReadAhead(std::span(wanted).first(10), KvPool::Asked::kForCertain);
   for (int i = 100; i < 300; ++i) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i % 251 + 1));
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i + 1));
   EXPECT_EQ(store.pool->traffic().read_ahead, 10u);
@@ -230,12 +232,12 @@ TEST(KvPool, ReadAheadDrivesOutNothingWhereOnlyFreeRoomMayBeTaken) {
     }
     std::vector<KvPage*> wanted;
     for (const auto& page : adopted) wanted.push_back(page.get());
-    store.pool->ReadAhead(wanted, KvPool::Room::kFree);
+    store.pool->ReadAhead(wanted, KvPool::Asked::kPerhaps);
     EXPECT_EQ(store.pool->traffic().read_ahead, 0u);
     for (KvPage* const page : all) EXPECT_TRUE(store.pool->IsNear(*page));
   }
   KvPage* const one[] = {adopted[3].get()};
-  store.pool->ReadAhead(one, KvPool::Room::kFree);
+  store.pool->ReadAhead(one, KvPool::Asked::kPerhaps);
   EXPECT_EQ(store.pool->traffic().read_ahead, 1u);
   EXPECT_TRUE(store.Holds(*adopted[3], 4));
 }
@@ -294,7 +296,7 @@ TEST(KvPool, AFailedReadEndsThatRequestAlone) {
   faults.Set(/*reads=*/true, /*writes=*/false);
   EXPECT_THROW(store.pool->Read(*pages[0]), PageError);
   KvPage* const ahead[] = {pages[1].get()};
-  store.pool->ReadAhead(ahead);
+  store.pool->ReadAhead(ahead, KvPool::Asked::kForCertain);
   EXPECT_THROW(store.pool->Read(*pages[1]), PageError);
   faults.Set(false, false);
   EXPECT_TRUE(store.Holds(*pages[0], 1));
@@ -322,6 +324,84 @@ TEST(KvPool, AFullDiskEndsThatRequestAndLosesNothing) {
   for (int i = 0; i < static_cast<int>(kLeast) / 2; ++i) {
     EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i + 1));
   }
+}
+
+TEST(KvPool, ThreadsThatFlushToAFullDiskAllHearOfIt) {
+  Faults faults;  // outlives the pool, whose threads ask it
+  const Store store(4 * kLeast);
+  const auto pages = store.Filled(static_cast<int>(kLeast));
+  std::vector<KvPage*> all;
+  for (const auto& page : pages) all.push_back(page.get());
+  faults.Set(false, /*writes=*/true);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        const Status status = store.pool->Flush(std::span(all).subspan(t * 16, 16));
+        EXPECT_FALSE(status);
+        if (!status) {
+          EXPECT_EQ(status.error().kind, ErrorKind::kIo);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  faults.Set(false, false);
+  ASSERT_TRUE(store.pool->Flush(all));
+  for (std::size_t i = 0; i < pages.size(); ++i) EXPECT_TRUE(store.Holds(*pages[i], static_cast<int>(i) + 1));
+}
+
+// As io_uring meets them: nobody injects anything here.
+TEST_P(KvPoolIoTest, AFileThatEndsTooEarlyEndsThatRequestAlone) {
+  const Store store(kLeast, 0, GetParam());
+  const auto pages = store.Filled(200);
+  std::vector<KvPage*> all;
+  for (const auto& page : pages) all.push_back(page.get());
+  ASSERT_TRUE(store.pool->Flush(all));
+  ASSERT_FALSE(store.pool->IsNear(*pages[1]));
+  ASSERT_TRUE(store.file->file().Truncate(0));
+  store.pool->ReadAhead(std::span(all).first(2), KvPool::Asked::kForCertain);
+  for (int i = 0; i < 2; ++i) {
+    try {
+      store.pool->Read(*pages[static_cast<std::size_t>(i)]);
+      ADD_FAILURE() << "read from behind the end";
+    } catch (const PageError& error) {
+      EXPECT_EQ(error.error().kind, ErrorKind::kIo);
+    }
+  }
+  EXPECT_TRUE(store.Holds(*pages[199], 200));
+}
+
+TEST_P(KvPoolIoTest, AFileThatMayNotGrowEndsThatRequestAndLosesNothing) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto may_grow = [&](rlim_t bytes) {
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  };
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  {
+    const Store store(kLeast, 0, GetParam());
+    may_grow(20 * static_cast<rlim_t>(kGeometry.PageStride()));
+    std::vector<std::shared_ptr<KvPage>> pages;
+    bool failed = false;
+    for (int i = 0; i < 300 && !failed; ++i) {
+      auto page = store.pool->Acquire();
+      try {
+        store.Fill(*page, i % 251 + 1);
+      } catch (const PageError& error) {
+        EXPECT_EQ(error.error().kind, ErrorKind::kIo);
+        failed = true;
+      }
+      if (!failed) pages.push_back(std::move(page));
+    }
+    EXPECT_TRUE(failed);
+    may_grow(before.rlim_cur);
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      EXPECT_TRUE(store.Holds(*pages[i], static_cast<int>(i) % 251 + 1));
+    }
+  }
+  std::signal(SIGXFSZ, handler);
 }
 
 TEST(KvPool, TheDisksShareIsKept) {
@@ -363,7 +443,7 @@ TEST_P(KvPoolIoTest, ThreadsReadWriteAndReadAheadTogether) {
         } else if (i % 7 == 0) {
           std::vector<KvPage*> wanted;
           for (int k = 0; k < 8; ++k) wanted.push_back(pages[random() % kPages].get());
-          store.pool->ReadAhead(wanted);
+          store.pool->ReadAhead(wanted, KvPool::Asked::kForCertain);
         } else {
           const PinnedPage pinned = store.pool->Read(page);
           if (pinned.data()[17] != static_cast<std::byte>(at % 251 + 1)) ++wrong;

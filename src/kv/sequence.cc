@@ -142,7 +142,7 @@ void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_
   std::vector<KvPage*> wanted;
   wanted.reserve(pages.size());
   for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
-  pool_->ReadAhead(wanted, KvPool::Room::kMake);
+  pool_->ReadAhead(wanted, KvPool::Asked::kForCertain);
 }
 
 void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
@@ -156,17 +156,17 @@ void KvSequence::Expect(int64_t layer) const {
   if (!on_disk()) return;
   const int64_t n_pages = (size_ + kPageTokens - 1) / kPageTokens;
   std::vector<KvPage*> wanted;
-  const auto send = [&](const std::vector<std::vector<int64_t>>& table, KvPool::Room room) {
+  const auto send = [&](const std::vector<std::vector<int64_t>>& table, KvPool::Asked asked) {
     wanted.clear();
     for (int64_t head = 0; head < geometry().n_kv_heads; ++head) {
       for (const int64_t index : table[static_cast<std::size_t>(layer * geometry().n_kv_heads + head)]) {
         if (index < n_pages) wanted.push_back(page(layer, head, index).get());  // the text may have been cut
       }
     }
-    pool_->ReadAhead(wanted, room);
+    pool_->ReadAhead(wanted, asked);
   };
-  send(remembered_, KvPool::Room::kMake);
-  send(nearly_, KvPool::Room::kFree);
+  send(remembered_, KvPool::Asked::kLikely);
+  send(nearly_, KvPool::Asked::kPerhaps);
 }
 
 void KvSequence::Adopt(int64_t n, std::span<const KvPool::Place> pages) {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace longheads {
@@ -194,6 +196,17 @@ class KvSequenceOnDisk : public testing::Test {
         {.ram_bytes = static_cast<uint64_t>(KvPool::kLeastPages) * stride, .file = file, .io = "threads"});
     ASSERT_TRUE(status) << status.error().message;
   }
+  // What is not on disk yet stays longer.
+  void Flush(const KvSequence& sequence) {
+    for (int64_t page = 0; page < kPages; ++page) {
+      for (int64_t layer = 0; layer < 2; ++layer) {
+        for (int64_t head = 0; head < 3; ++head) {
+          KvPage* const one = sequence.PageAt(layer, head, page);
+          ASSERT_TRUE(pool_->Flush(std::span(&one, 1)));
+        }
+      }
+    }
+  }
   static void Use(const KvSequence& sequence, int64_t begin, int64_t end) {
     for (int64_t page = begin; page < end; ++page) {
       for (int64_t layer = 0; layer < 2; ++layer) {
@@ -216,14 +229,7 @@ class KvSequenceOnDisk : public testing::Test {
 TEST_F(KvSequenceOnDisk, TheFirstAndTheNewestPagesStayInMemory) {
   KvSequence sequence(pool_);
   Append(sequence, kPages * kPageTokens - 10);
-  for (int64_t page = 0; page < kPages; ++page) {  // what is not on disk yet stays longer
-    for (int64_t layer = 0; layer < 2; ++layer) {
-      for (int64_t head = 0; head < 3; ++head) {
-        KvPage* const one = sequence.PageAt(layer, head, page);
-        ASSERT_TRUE(pool_->Flush(std::span(&one, 1)));
-      }
-    }
-  }
+  Flush(sequence);
   Use(sequence, 0, kPages);
   EXPECT_EQ(Misses(sequence, 0), 0);
   EXPECT_EQ(Misses(sequence, 1), 6);
@@ -259,6 +265,49 @@ TEST_F(KvSequenceOnDisk, TheFirstAndTheNewestPagesStayInMemory) {
   EXPECT_EQ(Misses(sequence, 0), 0);
   sequence.Truncate(0);
   EXPECT_EQ(pool_->n_pages(), 0);
+}
+
+TEST_F(KvSequenceOnDisk, WhatTheLastTokenReadIsSentForAgain) {
+  KvSequence sequence(pool_);
+  Append(sequence, kPages * kPageTokens - 10);
+  Flush(sequence);
+  const std::vector<int64_t> read = {20, 21}, nearly = {30};
+  for (int64_t head = 0; head < 3; ++head) sequence.Remember(1, head, read, nearly);
+  const auto come = [&](int64_t page) {
+    for (int64_t head = 0; head < 3; ++head) {
+      for (int i = 0; i < 10'000 && !sequence.IsNear(1, head, page); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (!sequence.IsNear(1, head, page)) return false;
+    }
+    return true;
+  };
+  Use(sequence, 35, 50);
+  ASSERT_FALSE(sequence.IsNear(1, 0, 20));
+  const KvTraffic before = pool_->traffic();
+  sequence.Expect(1);
+  EXPECT_TRUE(come(20));
+  EXPECT_TRUE(come(21));
+  EXPECT_FALSE(sequence.IsNear(0, 0, 20));  // another layer's
+  EXPECT_FALSE(sequence.IsNear(1, 0, 30));  // others would have had to go
+  for (int64_t head = 0; head < 3; ++head) sequence.Stored(1, head, 20);
+  const KvTraffic since = pool_->traffic() - before;
+  EXPECT_EQ(since.misses, 0u);
+  EXPECT_EQ(since.read_ahead, 6u);
+  EXPECT_EQ(since.foreseen, 6u);
+  EXPECT_EQ(since.foreseen_used, 3u);
+  // There is room, and what was only nearly read comes too; what was cut does not.
+  sequence.Truncate(31 * kPageTokens);
+  sequence.Expect(1);
+  EXPECT_TRUE(come(30));
+  sequence.Truncate(20 * kPageTokens);
+  sequence.Expect(1);
+  EXPECT_EQ((pool_->traffic() - before).foreseen, 9u);
+}
+
+TEST(KvGeometry, TheLongestTextOfTheLargestModelCanBeCounted) {
+  const KvGeometry geometry{.n_layers = 256, .n_kv_heads = 256, .head_dim = 256, .type = KvType::kF32};
+  EXPECT_EQ(geometry.BytesFor(int64_t{1} << 34), uint64_t{1} << 61);
 }
 
 TEST(KvGeometry, CountsWholePages) {

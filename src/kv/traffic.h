@@ -11,22 +11,29 @@ struct KvTraffic {
   uint64_t misses = 0;           // somebody waited for the disk
   uint64_t read_ahead = 0;       // pages brought before they were asked for
   uint64_t read_ahead_used = 0;  // and asked for after
+  uint64_t foreseen = 0;         // of them, by what the last token read: a plan asks for certain
+  uint64_t foreseen_used = 0;
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
+  double waited_seconds = 0;  // for pages that were not there, and for room; of all threads together
 
   uint64_t asked() const { return hits + misses; }
-  // Of readings of a page, those that found it in memory; of pages read ahead, those that were used: 0 to 1,
-  // and 0 of none.
+  // Of readings of a page, those that found it in memory; of pages read ahead, and of those that were
+  // foreseen, those that were used: 0 to 1, and 0 of none.
   double hit_rate() const { return Share(hits, asked()); }
   double used_ahead() const { return Share(read_ahead_used, read_ahead); }
+  double well_foreseen() const { return Share(foreseen_used, foreseen); }
 
   KvTraffic& operator+=(const KvTraffic& other) {
     hits += other.hits;
     misses += other.misses;
     read_ahead += other.read_ahead;
     read_ahead_used += other.read_ahead_used;
+    foreseen += other.foreseen;
+    foreseen_used += other.foreseen_used;
     bytes_read += other.bytes_read;
     bytes_written += other.bytes_written;
+    waited_seconds += other.waited_seconds;
     return *this;
   }
   KvTraffic operator-(const KvTraffic& earlier) const {
@@ -34,8 +41,11 @@ struct KvTraffic {
             .misses = misses - earlier.misses,
             .read_ahead = read_ahead - earlier.read_ahead,
             .read_ahead_used = read_ahead_used - earlier.read_ahead_used,
+            .foreseen = foreseen - earlier.foreseen,
+            .foreseen_used = foreseen_used - earlier.foreseen_used,
             .bytes_read = bytes_read - earlier.bytes_read,
-            .bytes_written = bytes_written - earlier.bytes_written};
+            .bytes_written = bytes_written - earlier.bytes_written,
+            .waited_seconds = waited_seconds - earlier.waited_seconds};
   }
 
  private:

@@ -74,6 +74,12 @@ Result<ModelConfig> ReadConfig(const GgufFile& file) {
                     "must have the same size, a multiple of 16 up to 256",
                     file.name(), config.head_dim, value_dim, rotary_dim));
   }
+  // The largest models are at a tenth of it.
+  constexpr int64_t kMostOfAToken = int64_t{1} << 24;
+  if (config.n_layers * config.n_heads > kMostOfAToken / config.head_dim) {
+    return InvalidInput(fmt::format("{}: {} layers of {} heads of {} are more than {} in all", file.name(),
+                                    config.n_layers, config.n_heads, config.head_dim, kMostOfAToken));
+  }
   if (!(config.rms_epsilon >= 0) || !(config.rms_epsilon < 1)) {
     return InvalidInput(fmt::format("{}: the RMS epsilon is {}", file.name(), config.rms_epsilon));
   }

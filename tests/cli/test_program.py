@@ -721,6 +721,9 @@ class Help(unittest.TestCase):
         info = run("info", MODELS / "yarn.gguf").stdout
         for word in (b"2048 tokens", b"YaRN with factor 4 from 512 tokens"):
             self.assertIn(word, info)
+        longest = run("info", MODELS / "plain.gguf", "-c", "16384m")
+        self.assertEqual(longest.returncode, 0, longest.stderr)
+        self.assertIn(b"17179869184 at most", run("info", MODELS / "plain.gguf", "-c", "16385m").stderr)
         self.assertIn(b"LongRoPE", run("info", MODELS / "longrope.gguf").stdout)
         self.assertIn(b"base 20000, positions / 2", run("info", MODELS / "plain.gguf", "--rope-freq-base", 20000,
                                                         "--rope-scale", 2).stdout)
