@@ -128,7 +128,8 @@ class Policy {
   virtual int64_t CallUnit() const { return StepTokens() == kNoLimit ? 1 : StepTokens(); }
   // The tokens that one plan may cover where the sequence has n: what bounds a plan's memory. At least 1.
   virtual int64_t PlanTokens(int64_t) const { return kNoLimit; }
-  // Fewer than these in a plan, and keys are shared by so few of its rows that the kernels' tiles stay half empty.
+  // Fewer than these in a plan, and keys are shared by so few of its rows that the kernels' tiles stay half
+  // empty.
   virtual int64_t FullPlanTokens(int64_t) const { return 0; }
 
   // Takes new tokens into the state, before their plans. Called from one thread, which may run loops on the

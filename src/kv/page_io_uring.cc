@@ -3,8 +3,6 @@
 
 #include <liburing.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -24,10 +22,6 @@ namespace {
 
 // Submissions that wait for the system to take them; transfers under way are not counted.
 constexpr unsigned kEntries = 1024;
-// Of many transfers under way so many are awaited at once, but no longer than this: somebody may need the
-// first.
-constexpr int kTogether = 16;
-constexpr long long kPatienceNanoseconds = 200'000;
 
 // The thread sanitizer sees plain calls move bytes, but not the ring. As if the caller had moved them: it
 // then finds whoever touches a page that is under way.
@@ -108,54 +102,29 @@ class UringIo final : public PageIo {
     }
   }
 
-  // Until something ended. Every awakening takes time from those who compute.
-  void AwaitSome() {
-    int most = 0;
-    {
-      std::lock_guard lock(mutex_);
-      most = std::min(n_under_way_, kTogether);
-    }
-    io_uring_cqe* first = nullptr;
-    if (most > 1 && (ring_.features & IORING_FEAT_EXT_ARG) != 0) {  // else a timeout would be a submission
-      __kernel_timespec patience{.tv_sec = 0, .tv_nsec = kPatienceNanoseconds};
-      io_uring_wait_cqes(&ring_, &first, static_cast<unsigned>(most), &patience, nullptr);
-    }
-    while (io_uring_cq_ready(&ring_) == 0) {
-      const int status = io_uring_wait_cqe(&ring_, &first);
-      // A signal came; where it is anything else, at least the processor is left to others.
-      if (status != 0 && status != -EINTR) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-
   void Wait() {
-    struct Ended {
-      std::unique_ptr<PageTransfer> transfer;
-      int moved = 0;
-    };
-    std::array<Ended, kTogether> ended;
     for (;;) {
-      AwaitSome();
-      std::array<io_uring_cqe*, kTogether> completions;
-      const unsigned n = io_uring_peek_batch_cqe(&ring_, completions.data(), kTogether);
-      for (unsigned i = 0; i < n; ++i) {
-        ended[i].transfer.reset(static_cast<PageTransfer*>(io_uring_cqe_get_data(completions[i])));
-        ended[i].moved = completions[i]->res;
+      io_uring_cqe* completion = nullptr;
+      if (const int status = io_uring_wait_cqe(&ring_, &completion); status != 0) {
+        // A signal came; where it is anything else, at least the processor is left to others.
+        if (status != -EINTR) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        continue;
       }
-      io_uring_cq_advance(&ring_, n);
+      const std::unique_ptr<PageTransfer> transfer(
+          static_cast<PageTransfer*>(io_uring_cqe_get_data(completion)));
+      const int moved = completion->res;
+      io_uring_cqe_seen(&ring_, completion);
+      if (!transfer) return;
       {
         // Also what makes the submitter's writes visible here: it held the lock until the system had them.
         std::lock_guard lock(mutex_);
-        n_under_way_ -= static_cast<int>(n);
+        --n_under_way_;
         if (io_uring_sq_ready(&ring_) > 0) Enter();
       }
-      for (Ended& one : std::span(ended).first(n)) {
-        if (!one.transfer) return;  // the destructor's, behind all others
-        const std::unique_ptr<PageTransfer> transfer = std::move(one.transfer);
-        ShowSanitizer(*transfer, one.moved);
-        const bool whole = one.moved >= 0 && static_cast<std::size_t>(one.moved) == transfer->bytes.size();
-        // Plain calls bring the rest, or the error with its sentence.
-        done_(*transfer, whole ? Status() : MovePage(*transfer));
-      }
+      ShowSanitizer(*transfer, moved);
+      const bool whole = moved >= 0 && static_cast<std::size_t>(moved) == transfer->bytes.size();
+      // Plain calls bring the rest, or the error with its sentence.
+      done_(*transfer, whole ? Status() : MovePage(*transfer));
     }
   }
 
