@@ -2,6 +2,7 @@
 // wants; nothing here knows rotations or methods.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -56,22 +57,25 @@ class PageFrame {
 };
 
 // Memory of several pages side by side: one by one, each would take a page of the system's more for the
-// allocator's sake.
+// allocator's sake. Where they fill huge pages, the system is asked for such: a transfer is then one piece of
+// memory and not sixteen, and readers meet fewer entries of the page table.
 class FrameSlab {
  public:
-  // Throws std::bad_alloc. Not zeroed: what is not written to takes no memory.
-  FrameSlab(int64_t n_frames, int64_t frame_bytes)
-      : frame_bytes_(frame_bytes),
-        data_(static_cast<std::byte*>(::operator new(
-            static_cast<std::size_t>(n_frames) * static_cast<std::size_t>(frame_bytes), kAlign))) {}
+  // Throws std::bad_alloc. Not zeroed: what is not written to takes no memory, but for the rest of a huge
+  // page.
+  FrameSlab(int64_t n_frames, int64_t frame_bytes);
 
   PageFrame frame(int64_t i) const { return PageFrame(data_.get() + i * frame_bytes_); }
 
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
  private:
-  static constexpr std::align_val_t kAlign{kDirectAlignment};
   struct Free {
-    void operator()(std::byte* p) const { ::operator delete(static_cast<void*>(p), kAlign); }
+    std::align_val_t alignment;
+    void operator()(std::byte* p) const { ::operator delete(static_cast<void*>(p), alignment); }
   };
+  static std::unique_ptr<std::byte, Free> Allocate(std::size_t size);
+
   int64_t frame_bytes_;
   std::unique_ptr<std::byte, Free> data_;
 };
@@ -85,12 +89,21 @@ class KvPage {
   // It came before anybody asked, and nobody has yet: for a plan, or since it was foreseen.
   enum class Ahead : uint8_t { kNo, kPlanned, kForeseen };
 
-  PageFrame frame_;  // none: the page is on disk alone, or nothing was written to it yet
-  int pins_ = 0;
+  // Beside the count of pins. Readers may pin a page that is kReady without the pool's lock; it becomes so,
+  // and is no longer, with the lock held. kUsed: pinned, planned or brought since it was last considered for
+  // leaving.
+  static constexpr uint32_t kReady = uint32_t{1} << 31;
+  static constexpr uint32_t kUsed = uint32_t{1} << 30;
+  static constexpr uint32_t kPins = kUsed - 1;
+  bool pinned() const { return (pins_.load(std::memory_order_acquire) & kPins) != 0; }
+
+  std::atomic<uint32_t> pins_ = 0;
+  PageFrame frame_;     // none: the page is on disk alone, or nothing was written to it yet
   bool dirty_ = false;  // not on disk as it is in memory
   Ahead ahead_ = Ahead::kNo;
   int keepers_ = 0;  // those for whom it goes only where nothing else can
   Io io_ = Io::kNone;
+  bool awaited_ = false;            // somebody sleeps until its reading ends
   std::shared_ptr<PageFile> file_;  // null: nowhere on disk
   uint64_t offset_ = 0;
   std::optional<uint64_t> next_place_;  // of the pool's file, for when it is written

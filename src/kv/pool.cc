@@ -18,7 +18,11 @@ namespace {
 constexpr int64_t kMostWrites = 32;
 // Pages that are sent for in one go.
 constexpr std::size_t kMostReads = 64;
-constexpr int64_t kSlabFrames = 16;
+// Of a slab, at least; of small pages it may be less.
+constexpr int64_t kSlabBytes = 4 * int64_t{FrameSlab::kHugePage};
+constexpr int64_t kMostSlabFrames = 128;
+// Pages that one look for room moves at most, while everybody waits.
+constexpr int64_t kMostChances = 64;
 
 Error Damaged(const PageFile& file, uint64_t offset) {
   return {ErrorKind::kIo, fmt::format("{}: the page at byte {} is damaged: its checksum does not fit",
@@ -69,6 +73,7 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
   const int64_t n_open = geometry_.n_layers * geometry_.n_kv_heads;
   most_dirty_ = std::min(most_frames_ / 4, std::max(most_frames_ / 16, 2 * n_open));
   file_ = options.file;
+  on_disk_ = true;
   return {};
 }
 
@@ -136,7 +141,7 @@ void KvPool::Release(KvPage* page) {
   const std::unique_ptr<KvPage> owned(page);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [page] { return page->io_ == KvPage::Io::kNone; });
-  LH_CHECK(page->pins_ == 0);
+  LH_CHECK(!page->pinned());
   --n_pages_;
   if (page->dirty_) --n_dirty_;
   if (page->keepers_ > 0) --n_kept_;
@@ -164,7 +169,9 @@ int64_t KvPool::n_near() const {
 
 KvTraffic KvPool::traffic() const {
   std::lock_guard lock(mutex_);
-  return traffic_;
+  KvTraffic traffic = traffic_;
+  for (const Count& hits : ready_hits_) traffic.hits += hits.n.load(std::memory_order_relaxed);
+  return traffic;
 }
 
 // ---- Frames
@@ -188,34 +195,51 @@ void KvPool::GiveBack(PageFrame frame) {
 
 PageFrame KvPool::NewFrame() {
   if (unused_.empty()) {
-    const std::size_t n = (slabs_.size() + 1) * kSlabFrames;
+    const int64_t frame_bytes = on_disk() ? geometry_.PageStride() : geometry_.PageBytes();
+    const int64_t n_frames = std::min(kMostSlabFrames, (kSlabBytes + frame_bytes - 1) / frame_bytes);
+    const std::size_t n = (slabs_.size() + 1) * static_cast<std::size_t>(n_frames);
     unused_.reserve(n);
     free_.reserve(n);
-    slabs_.emplace_back(kSlabFrames, on_disk() ? geometry_.PageStride() : geometry_.PageBytes());
-    for (int64_t i = 0; i < kSlabFrames; ++i) unused_.push_back(slabs_.back().frame(i));
+    slabs_.emplace_back(n_frames, frame_bytes);
+    // From its beginning: what is behind takes no memory yet.
+    for (int64_t i = n_frames; i-- > 0;) unused_.push_back(slabs_.back().frame(i));
   }
   PageFrame frame = std::move(unused_.back());
   unused_.pop_back();
   ++n_frames_;
+  SeeWhatPresses();
   return frame;
 }
 
 PageFrame KvPool::EvictOne(Evict which) {
   const bool spare = which == Evict::kSparingKept && n_kept_ <= most_frames_ / 2;
-  KvPage* const last = newest_;
-  KvPage* next = oldest_;
-  while (next != nullptr) {
-    KvPage* const page = next;
-    next = page == last ? nullptr : page->newer_;
-    if (page->pins_ > 0 || page->dirty_ || page->io_ != KvPage::Io::kNone) continue;
-    if (spare && page->keepers_ > 0) {
-      Touch(*page);  // not to be met here at every call
-      continue;
+  // Who pins a page that is ready leaves the order as it is: the page moves when its turn to leave comes.
+  int64_t chances = kMostChances;
+  bool moved = false;
+  do {
+    if (std::exchange(moved, false)) chances = 0;
+    KvPage* const last = newest_;
+    KvPage* next = oldest_;
+    while (next != nullptr) {
+      KvPage* const page = next;
+      next = page == last ? nullptr : page->newer_;
+      if (chances > 0 && page->pins_.fetch_and(~KvPage::kUsed, std::memory_order_relaxed) & KvPage::kUsed) {
+        Touch(*page);
+        --chances;
+        moved = true;
+        continue;
+      }
+      if (page->dirty_ || page->io_ != KvPage::Io::kNone) continue;
+      if (spare && page->keepers_ > 0) {
+        Touch(*page);  // not to be met here at every call
+        continue;
+      }
+      if (!Retire(*page)) continue;
+      page->ahead_ = KvPage::Ahead::kNo;  // in vain
+      Unlink(*page);
+      return std::move(page->frame_);
     }
-    page->ahead_ = KvPage::Ahead::kNo;  // in vain
-    Unlink(*page);
-    return std::move(page->frame_);
-  }
+  } while (moved);
   return {};
 }
 
@@ -275,7 +299,8 @@ bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
   for (;;) {
     if (page.io_ == KvPage::Io::kReading) {
       from_disk = true;
-      changed_.wait(lock);
+      page.awaited_ = true;
+      came_.wait(lock);
       continue;
     }
     if (page.failed_) {
@@ -308,7 +333,26 @@ bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
   }
 }
 
+bool KvPool::PinReady(KvPage& page) {
+  uint32_t pins = page.pins_.load(std::memory_order_relaxed);
+  do {
+    if ((pins & KvPage::kReady) == 0) return false;
+  } while (!page.pins_.compare_exchange_weak(pins, (pins + 1) | KvPage::kUsed, std::memory_order_acquire,
+                                             std::memory_order_relaxed));
+  static std::atomic<std::size_t> n_threads{0};
+  thread_local const std::size_t thread = n_threads.fetch_add(1, std::memory_order_relaxed);
+  ready_hits_[thread % ready_hits_.size()].n.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool KvPool::Retire(KvPage& page) {
+  uint32_t pins = page.pins_.load(std::memory_order_relaxed);
+  return (pins & KvPage::kPins) == 0 &&
+         page.pins_.compare_exchange_strong(pins, 0, std::memory_order_acquire, std::memory_order_relaxed);
+}
+
 PinnedPage KvPool::Pin(KvPage& page) {
+  if (PinReady(page)) return Pinned(page);
   using Clock = std::chrono::steady_clock;
   std::unique_lock lock(mutex_);
   bool from_disk = false;
@@ -317,7 +361,8 @@ PinnedPage KvPool::Pin(KvPage& page) {
     from_disk = Bring(page, lock);
     traffic_.waited_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   }
-  ++page.pins_;
+  page.pins_.fetch_add(1, std::memory_order_relaxed);
+  page.pins_.fetch_or(KvPage::kReady | KvPage::kUsed, std::memory_order_release);
   Touch(page);
   ++(from_disk ? traffic_.misses : traffic_.hits);
   if (page.ahead_ != KvPage::Ahead::kNo) {
@@ -335,24 +380,37 @@ PinnedPage KvPool::Write(KvPage& page) {
   PinnedPage pinned = Pin(page);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&page] { return page.io_ == KvPage::Io::kNone; });  // what goes to disk stands still
+  Touch(page);  // what is used longest ago is written first
   if (!page.dirty_) {
     page.dirty_ = true;
     ++n_dirty_;
+    SeeWhatPresses();
   }
   return pinned;
 }
 
+// So few clean pages that there might be none when room is needed.
+bool KvPool::WritesPress() const {
+  return n_frames_ >= most_frames_ / 4 * 3 && n_dirty_ - n_writing_ > most_dirty_;
+}
+
+void KvPool::SeeWhatPresses() {
+  presses_.store(n_frames_ > most_frames_ || WritesPress(), std::memory_order_relaxed);
+}
+
 void KvPool::Unpin(KvPage& page) {
+  if (!presses_.load(std::memory_order_relaxed)) {
+    page.pins_.fetch_sub(1, std::memory_order_release);
+    return;
+  }
   std::unique_lock lock(mutex_);
-  --page.pins_;
-  if (n_frames_ > most_frames_ && page.pins_ == 0 && !page.dirty_ && page.io_ == KvPage::Io::kNone) {
+  page.pins_.fetch_sub(1, std::memory_order_release);
+  if (n_frames_ > most_frames_ && !page.dirty_ && page.io_ == KvPage::Io::kNone && Retire(page)) {
     Unlink(page);
     GiveBack(std::move(page.frame_));
   }
-  // Clean pages must be at hand when room is needed: write before nothing else is left.
-  if (n_frames_ >= most_frames_ / 4 * 3 && n_dirty_ - n_writing_ > most_dirty_) {
-    WriteSome(lock, kMostWrites - n_writing_);
-  }
+  if (WritesPress()) WriteSome(lock, kMostWrites - n_writing_);
+  SeeWhatPresses();
 }
 
 void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
@@ -360,7 +418,9 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   std::unique_lock lock(mutex_);
   if (asked != Asked::kPerhaps) {
     for (KvPage* const page : pages) {
-      if (page->frame_ && page->io_ != KvPage::Io::kReading) Touch(*page);
+      if (!page->frame_ || page->io_ == KvPage::Io::kReading) continue;
+      Touch(*page);
+      page->pins_.fetch_or(KvPage::kUsed, std::memory_order_relaxed);
     }
   }
   std::array<PageTransfer, kMostReads> transfers;
@@ -415,7 +475,7 @@ void KvPool::Keep(KvPage& page, bool keep) {
 }
 
 bool KvPool::IsNear(const KvPage& page) const {
-  if (!on_disk()) return true;
+  if (!on_disk() || page.pins_.load(std::memory_order_relaxed) & KvPage::kReady) return true;
   std::lock_guard lock(mutex_);
   return page.frame_ && page.io_ != KvPage::Io::kReading;
 }
@@ -447,7 +507,7 @@ bool KvPool::WriteSome(std::unique_lock<std::mutex>& lock, int64_t most) {
   std::array<PageTransfer, kMostWrites> transfers;
   int64_t n = 0;
   for (KvPage* page = oldest_; page != nullptr && n < std::min(most, kMostWrites); page = page->newer_) {
-    if (!page->dirty_ || page->pins_ > 0 || page->io_ != KvPage::Io::kNone) continue;
+    if (!page->dirty_ || page->io_ != KvPage::Io::kNone || page->pinned()) continue;
     const std::optional<PageTransfer> transfer = BeginWrite(*page);
     if (!transfer) break;
     transfers[static_cast<std::size_t>(n++)] = *transfer;
@@ -516,6 +576,7 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
     --n_reading_;
     if (status && checksum == page.checksum_) {
       Touch(page);
+      page.pins_.fetch_or(KvPage::kUsed, std::memory_order_relaxed);
       traffic_.bytes_read += transfer.bytes.size();
     } else {
       GiveBack(std::move(page.frame_));
@@ -533,8 +594,10 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
       traffic_.bytes_written += transfer.bytes.size();
     } else {
       write_error_ = WhyNot(status, *page.file_, page.offset_);
+      SeeWhatPresses();
     }
   }
+  if (std::exchange(page.awaited_, false)) came_.notify_all();
   changed_.notify_all();
 }
 

@@ -3,6 +3,8 @@
 // expected, and are held against their checksum when they do.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -74,7 +76,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   static constexpr int64_t kLeastPages = 64;
   // From now on pages may leave memory. Before there is any.
   Status UseDisk(const KvDiskOptions& options);
-  bool on_disk() const { return io_ != nullptr; }
+  bool on_disk() const { return on_disk_; }
   int64_t ram_bytes() const { return most_frames_ * geometry_.PageStride(); }
   std::shared_ptr<PageFile> file() const;  // of WriteTo
   std::string_view io_name() const { return io_ ? io_->name() : "none"; }
@@ -136,6 +138,12 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   void Release(KvPage* page);
   void Unpin(KvPage& page);
   PinnedPage Pin(KvPage& page);
+  // Without the lock, where nobody else changes the page's place; whether it could.
+  bool PinReady(KvPage& page);
+  // It may leave its frame: nobody has it pinned, and from now on nobody can but with the lock.
+  static bool Retire(KvPage& page);
+  bool WritesPress() const;
+  void SeeWhatPresses();
   // Into memory, the lock let go meanwhile; whether it had to come from disk.
   bool Bring(KvPage& page, std::unique_lock<std::mutex>& lock);
   PinnedPage Pinned(KvPage& page);
@@ -161,9 +169,19 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
   KvGeometry geometry_;
   std::unique_ptr<const PageLayout> layout_;
+  bool on_disk_ = false;  // there is an io_; beside what does not change
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a transfer ended
+  std::condition_variable came_;     // the reading of a page that is awaited ended
+  // Whether there is something to be done when a page is let go, or was. Read without the lock by all who let
+  // pages go: on a line of its own.
+  alignas(64) std::atomic<bool> presses_ = false;
+  // Hits of PinReady. Threads share few of them: one would go from core to core.
+  struct alignas(64) Count {
+    std::atomic<uint64_t> n = 0;
+  };
+  std::array<Count, 16> ready_hits_;
   std::vector<FrameSlab> slabs_;
   std::vector<PageFrame> unused_;  // of the slabs: not among the n_frames_
   std::vector<PageFrame> free_;

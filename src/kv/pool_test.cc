@@ -165,6 +165,38 @@ TEST(KvPool, WhatIsKeptOutlivesWhatWasUsedSince) {
   EXPECT_EQ(misses_of(0, 2), 2);
 }
 
+TEST(KvPool, WhatAPlanNamesIsNotDrivenOutForTheRestOfThePlan) {
+  const Store store;
+  const auto pages = store.Filled(300);
+  std::vector<KvPage*> all;
+  for (const auto& page : pages) all.push_back(page.get());
+  ASSERT_TRUE(store.pool->Flush(all));
+  // All but the newest are used again, without the order's knowing.
+  for (int i = 300 - static_cast<int>(kLeast); i < 299; ++i) {
+    EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i % 251 + 1));
+    EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i % 251 + 1));
+  }
+  KvPage* const plan[] = {all[299], all[0]};
+  store.pool->ReadAhead(plan, KvPool::Asked::kForCertain);
+  EXPECT_TRUE(store.pool->IsNear(*all[299]));
+  EXPECT_TRUE(store.Holds(*pages[0], 1));
+}
+
+TEST(KvPool, APageThatIsWrittenAllTheTimeIsNotSentToDiskEachTime) {
+  constexpr int64_t kFrames = 16 * kLeast;
+  const Store store(kFrames);
+  const auto open = store.pool->Acquire();
+  std::vector<std::shared_ptr<KvPage>> pages;
+  for (int i = 0; i < 4 * kFrames; ++i) {
+    pages.push_back(store.pool->Acquire());
+    store.Fill(*pages.back(), i % 251 + 1);
+    store.Fill(*open, i % 251 + 1);
+  }
+  // The others once each, and few times the open one.
+  const auto once = static_cast<uint64_t>(4 * kFrames * kGeometry.PageStride());
+  EXPECT_LE(store.pool->traffic().bytes_written, once + 40 * static_cast<uint64_t>(kGeometry.PageStride()));
+}
+
 TEST(KvPool, KeptPagesMakeRoomWhereAllOthersArePinned) {
   const Store store;
   const auto pages = store.Filled(kLeast + 1);
@@ -464,6 +496,32 @@ TEST_P(KvPoolIoTest, ThreadsReadWriteAndReadAheadTogether) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_LE(store.pool->n_near(), kLeast + 4);
+}
+
+TEST_P(KvPoolIoTest, ThreadsPinWhatOthersDriveOut) {
+  const Store store(kLeast, 0, GetParam());
+  constexpr int kPages = static_cast<int>(kLeast) + 8;
+  constexpr int kThreads = 4, kReadings = 5000;
+  const auto pages = store.Filled(kPages);
+  const KvTraffic before = store.pool->traffic();
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));
+      for (int i = 0; i < kReadings; ++i) {
+        const int at = static_cast<int>(random() % kPages);
+        const PinnedPage pinned = store.pool->Read(*pages[static_cast<std::size_t>(at)]);
+        const auto size = static_cast<std::size_t>(kGeometry.PageBytes());
+        const auto expected = static_cast<std::byte>(at % 251 + 1);
+        if (pinned.data()[random() % size] != expected || pinned.data()[size - 1] != expected) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(store.pool->n_near(), kLeast + kThreads);
+  EXPECT_EQ((store.pool->traffic() - before).asked(), static_cast<uint64_t>(kThreads * kReadings));
 }
 
 TEST_P(KvPoolIoTest, ThreadsMakeFlushAndDropPagesTogether) {
