@@ -55,6 +55,10 @@ Status CheckSweep(const SweepOptions& options, const SweepHooks& hooks);
 // where it was interrupted.
 Status RunSweep(SweepOptions options, const SweepHooks& hooks, std::vector<SweepRow>& rows);
 
+// Tokens a second.
+Measured PrefillSpeed(const SweepRow& row);
+Measured DecodeSpeed(const SweepRow& row);
+
 // The share of the time that the machine, at its limits, would have needed: products with weights at the rate
 // of the compute type, attention at that of float32, in which it computes; for decode the bytes that must be
 // read from memory, or those that came from disk, whichever takes longer.

@@ -11,10 +11,6 @@
 namespace longheads {
 namespace {
 
-// Tokens a second.
-Measured PrefillSpeed(const SweepRow& row) { return PerSecond(static_cast<double>(row.length), row.prefill); }
-Measured DecodeSpeed(const SweepRow& row) { return PerSecond(1, row.decode); }
-
 bool OnDisk(const SweepRow& row) { return row.prefill_traffic.asked() > 0; }
 
 // That came from disk for one token.
@@ -24,6 +20,9 @@ double DiskBytes(const SweepRow& row) {
 }
 
 }  // namespace
+
+Measured PrefillSpeed(const SweepRow& row) { return PerSecond(static_cast<double>(row.length), row.prefill); }
+Measured DecodeSpeed(const SweepRow& row) { return PerSecond(1, row.decode); }
 
 double PrefillShare(const SweepRow& row, const MachineLimits& limits) {
   const ComputeCost& cost = row.prefill_cost;

@@ -15,6 +15,7 @@
 #include "cli/text_input.h"
 #include "formats/output_file.h"
 #include "program/eval_options.h"
+#include "report/sweep_charts.h"
 
 namespace longheads {
 namespace {
@@ -97,6 +98,9 @@ Status WriteResults(const std::string& dir, const std::vector<SweepRow>& rows, c
   if (dir.empty()) return {};
   const std::filesystem::path folder(dir);
   LH_TRY(WriteFile((folder / "sweep.csv").string(), SweepCsv(rows, limits, setup)));
+  for (const SweepChart& chart : SweepCharts(rows, setup)) {
+    LH_TRY(WriteFile((folder / chart.name).string(), chart.drawing));
+  }
   return WriteFile((folder / "sweep.json").string(), SweepJson(rows, limits, setup) + "\n");
 }
 
@@ -171,7 +175,9 @@ void AddSweep(CLI::App& bench, Command& command) {
                   "prompts are pieces of this text, and the tokens generated are replaced by the text's own")
       ->type_name("FILE")
       ->group(kGroup);
-  app->add_option("--out", options->out_dir, "write DIR/sweep.csv and DIR/sweep.json, anew after each row")
+  app->add_option("--out", options->out_dir,
+                  "write DIR/sweep.csv, DIR/sweep.json and drawings of speed and memory against length "
+                  "(DIR/sweep-*.svg), anew after each row")
       ->type_name("DIR")
       ->group("Output");
   app->footer(

@@ -150,6 +150,32 @@ Svg DrawLines(const LineChart& chart) {
   return svg;
 }
 
+std::vector<LineChart> SplitLines(LineChart chart) {
+  constexpr std::size_t kMostLines = 6;
+  const std::vector<ChartLine> all = std::move(chart.lines);
+  const std::string title = chart.title, describe = chart.describe;
+  const std::size_t n_charts = (all.size() + kMostLines - 1) / kMostLines;
+  std::vector<LineChart> charts;
+  for (std::size_t i = 0; i < n_charts; ++i) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i * all.size() / n_charts);
+    const auto end = all.begin() + static_cast<std::ptrdiff_t>((i + 1) * all.size() / n_charts);
+    chart.lines.assign(begin, end);
+    if (n_charts > 1) chart.title = fmt::format("{} ({} of {})", title, i + 1, n_charts);
+    chart.describe = describe;
+    for (const ChartLine& line : chart.lines) {
+      chart.describe += line.name + ":";
+      for (const ChartPoint& point : line.points) {
+        const auto x = std::ranges::find(chart.xs, point.x) - chart.xs.begin();
+        chart.describe += fmt::format(" {} {:.4g};", chart.x_names[static_cast<std::size_t>(x)],
+                                      chart.share ? 100 * point.y : point.y);
+      }
+      chart.describe += "\n";
+    }
+    charts.push_back(chart);
+  }
+  return charts;
+}
+
 std::string NeedleColour(double share) {
   constexpr std::array<std::array<int, 3>, 3> kStops = {
       {{0xF0, 0x49, 0x6E}, {0xEB, 0xB8, 0x39}, {0x0C, 0xD7, 0x9F}}};

@@ -1,5 +1,5 @@
 // Charts of what experiments found, as drawings: lines over a length with intervals, and maps of a share over
-// length and depth. The numbers come from results.h.
+// length and depth. The numbers come from results.h, or from a sweep (sweep_charts.h).
 #pragma once
 
 #include <optional>
@@ -32,6 +32,9 @@ struct LineChart {
   std::string describe;  // what a reader without the picture gets beside the title
   std::vector<ChartLine> lines;
 };
+
+// With more lines than can be told apart, several charts of some each; each describes its numbers.
+std::vector<LineChart> SplitLines(LineChart chart);
 
 // Lines differ in colour, in the shape of their points and in their dashes. Values beyond four times the
 // lowest one on a logarithmic axis, where nothing is left to compare, are rings at the upper edge.

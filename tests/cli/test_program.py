@@ -19,6 +19,7 @@ import tempfile
 import termios
 import time
 import unittest
+import xml.etree.ElementTree
 
 PROGRAM = ""
 MODELS = pathlib.Path()
@@ -329,6 +330,10 @@ class Bench(unittest.TestCase):
         lines = (out / "sweep.csv").read_text().splitlines()
         self.assertEqual(len(lines), 5)
         self.assertTrue(lines[1].startswith("full,40,"))
+        for name in ("prefill", "decode", "memory"):
+            drawing = xml.etree.ElementTree.parse(out / f"sweep-{name}.svg").getroot()
+            words = {element.text for element in drawing.iter() if element.tag.endswith("}text")}
+            self.assertLessEqual({"full", "streaming-llm", "40", "100"}, words)
 
     def test_a_folder_that_cannot_be_written_is_found_before_the_work(self):
         taken = SCRATCH / "taken"
