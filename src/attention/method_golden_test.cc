@@ -244,11 +244,14 @@ TEST_P(MethodGoldenTest, ForksAndRewindsDoNotChangeABit) {
   });
 }
 
-// Of every method that the registry has.
+// Of every method that the registry has; under sanitizers a third of each.
 std::vector<std::string> Names() {
   std::vector<std::string> names;
   for (const std::string& method : PolicyNames()) {
-    for (std::string& name : MethodGoldenNames(method)) names.push_back(std::move(name));
+    std::vector<std::string> of_method = MethodGoldenNames(method);
+    for (std::size_t i = 0; i < of_method.size(); i += kSanitized ? 3 : 1) {
+      names.push_back(std::move(of_method[i]));
+    }
   }
   return names;
 }

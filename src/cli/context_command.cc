@@ -16,6 +16,7 @@
 #include "cli/output.h"
 #include "cli/text_input.h"
 #include "engine/context.h"
+#include "engine/model_fingerprint.h"
 #include "formats/output_file.h"
 
 namespace longheads {
@@ -70,7 +71,7 @@ Result<int> Info(const ContextOptions& options) {
   };
   line("text", fmt::format("{} tokens{}{}", n_tokens, setup.source.empty() ? "" : " of " + setup.source,
                            setup.chat ? ", in a user's message" : ""));
-  line("model", fmt::format("{} (fingerprint {:016x})", setup.model, setup.model_fingerprint));
+  line("model", fmt::format("{} (fingerprint {})", setup.model, FingerprintText(setup.model_fingerprint)));
   line("attention", setup.attention + (setup.rope.Text().empty() ? "" : "; " + setup.rope.Text()));
   line("types", fmt::format("compute {}, keys and values {}", setup.compute, setup.kv_type));
   line("shape", fmt::format("{} layers, {} key/value heads of {}", geometry.n_layers, geometry.n_kv_heads,

@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/checksum.h"
-#include "engine/esa_compression.h"
+#include "engine/model_fingerprint.h"
 #include "engine/session_archive.h"
 
 namespace longheads {

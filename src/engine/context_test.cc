@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attention/registry.h"
+#include "engine/esa_for_test.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/model_file.h"
 #include "tests/support/sanitized.h"
@@ -38,7 +39,10 @@ struct Case {
 
 class ContextTest : public testing::TestWithParam<Case> {
  protected:
-  ContextTest() : model_(TinyLlama(kTiny)), folder_(testing::TempDir() + "/context_test_" + Name()) {
+  ContextTest()
+      : model_(TinyLlama(kTiny)),
+        esa_compression_(SaveRandomEsaCompression(model_.path(), kTiny)),
+        folder_(testing::TempDir() + "/context_test_" + Name()) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }
@@ -128,6 +132,7 @@ class ContextTest : public testing::TestWithParam<Case> {
   }
 
   ModelFile model_;
+  std::unique_ptr<CacheFolder> esa_compression_;
   std::string folder_;
 };
 
@@ -221,7 +226,7 @@ std::vector<Case> Cases() {
     return {Case{"longheads,chunk=64,window=512,begin=640", "bf16"},
             Case{"dynamic-ntk:mode=exact+full", "bf16"},
             Case{"infllm,n_init=16,n_local=256,block=64,top_k=4,representatives=2,exec_block=128", "bf16"},
-            Case{"moba,chunk=128,top_k=3", "q8"}};
+            Case{kCompressedEsa, "q8"}, Case{"moba,chunk=128,top_k=3", "q8"}};
   }
   return {Case{"full", "f32"},
           Case{"longheads,chunk=64,window=512,begin=640", "bf16"},
@@ -235,6 +240,7 @@ std::vector<Case> Cases() {
           Case{"landmark,block=62,top_k=4,train_context=512", "q8"},
           Case{"infllm,n_init=16,n_local=256,block=64,top_k=4,representatives=2,exec_block=128", "bf16"},
           Case{"esa,n_init=4,n_local=256,k=64,chunk=128,score=exact", "f32"},
+          Case{kCompressedEsa, "q8"},
           Case{"quest,page=16,budget=256", "bf16"},
           Case{"moba,chunk=128,top_k=3", "q8"}};
 }

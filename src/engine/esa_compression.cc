@@ -14,27 +14,11 @@
 #include "attention/esa_recall.h"
 #include "base/bytes.h"
 #include "engine/esa_sample_text.h"
+#include "engine/model_fingerprint.h"
+#include "engine/word_hash.h"
 
 namespace longheads {
 namespace {
-
-// FNV-1a over words of 8 bytes: tells changes by accident, not by intent.
-class Hash {
- public:
-  void Add(const void* data, std::size_t bytes) {
-    const char* at = static_cast<const char*>(data);
-    for (; bytes > 0; at += std::min<std::size_t>(bytes, 8), bytes -= std::min<std::size_t>(bytes, 8)) {
-      uint64_t word = 0;
-      std::memcpy(&word, at, std::min<std::size_t>(bytes, 8));
-      value_ = (value_ ^ word) * 0x100000001b3;
-      value_ ^= value_ >> 29;  // FNV alone carries nothing downwards
-    }
-  }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 0xcbf29ce484222325;
-};
 
 // Little-endian, as every machine that this runs on.
 struct Header {
@@ -55,28 +39,6 @@ constexpr int64_t kPieceTokens = 2048;
 
 }  // namespace
 
-Result<uint64_t> FingerprintModel(const std::string& model_path) {
-  constexpr uint64_t kBeginning = 4 << 20, kSample = 64 << 10, kSamples = 16;
-  std::ifstream file(model_path, std::ios::binary);
-  std::error_code error;
-  const uint64_t size = std::filesystem::file_size(model_path, error);
-  if (!file || error) return MakeError(ErrorKind::kIo, fmt::format("{}: cannot be read", model_path));
-  Hash hash;
-  hash.Add(&size, sizeof size);
-  std::vector<char> bytes(std::min(size, kBeginning));
-  const auto add = [&](uint64_t at, uint64_t n) {
-    file.seekg(static_cast<std::streamoff>(at));
-    file.read(bytes.data(), static_cast<std::streamsize>(n));
-    hash.Add(bytes.data(), n);
-  };
-  add(0, bytes.size());
-  for (uint64_t i = 1; i <= kSamples && size > kBeginning + kSample; ++i) {
-    add(kBeginning + (size - kBeginning - kSample) / kSamples * i, kSample);
-  }
-  if (!file) return MakeError(ErrorKind::kIo, fmt::format("{}: cannot be read to its end", model_path));
-  return hash.value();
-}
-
 std::string EsaCompressionPath(uint64_t fingerprint, int64_t distance) {
   const char* const cache = std::getenv("XDG_CACHE_HOME");
   const char* const home = std::getenv("HOME");
@@ -92,7 +54,7 @@ Status SaveEsaProjections(const std::string& path, uint64_t fingerprint, const E
                 .n_rows = projections.n_rows,
                 .n_columns = projections.n_columns,
                 .n_layers = static_cast<int64_t>(projections.layers.size())};
-  Hash hash;
+  WordHash hash;
   for (const EsaProjections::Layer& layer : projections.layers) {
     hash.Add(layer.q.data(), layer.q.size() * sizeof(float));
     hash.Add(layer.k.data(), layer.k.size() * sizeof(float));
@@ -156,7 +118,7 @@ Result<std::shared_ptr<const EsaProjections>> LoadEsaProjections(const std::stri
   }
   auto projections = std::make_shared<EsaProjections>(
       EsaProjections{.distance = distance, .n_rows = header.n_rows, .n_columns = n_columns, .layers = {}});
-  Hash hash;
+  WordHash hash;
   for (int64_t i = 0; i < n_layers; ++i) {
     EsaProjections::Layer& layer = projections->layers.emplace_back();
     for (std::vector<float>* const matrix : {&layer.q, &layer.k}) {

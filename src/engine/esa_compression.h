@@ -15,10 +15,6 @@
 
 namespace longheads {
 
-// What tells a model file from others without reading all of it: its length, its beginning (metadata and
-// names), and samples of its weights.
-Result<uint64_t> FingerprintModel(const std::string& model_path);
-
 // Where the compression of a model lies: ${XDG_CACHE_HOME:-$HOME/.cache}/longheads/esa-FINGERPRINT-wN.bin.
 std::string EsaCompressionPath(uint64_t fingerprint, int64_t distance);
 

@@ -3,34 +3,20 @@
 #include "engine/esa_compression.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/cache_folder.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/model_file.h"
 
 namespace longheads {
 namespace {
 
-// A cache folder of the test's own.
 class EsaCompressionTest : public testing::Test {
  protected:
-  EsaCompressionTest()
-      : folder_(std::filesystem::temp_directory_path() / ("longheads-esa-" + std::to_string(getpid()))) {
-    if (const char* const old = std::getenv("XDG_CACHE_HOME")) old_ = old;
-    setenv("XDG_CACHE_HOME", folder_.c_str(), /*overwrite=*/1);
-  }
-  ~EsaCompressionTest() override {
-    old_.empty() ? unsetenv("XDG_CACHE_HOME") : setenv("XDG_CACHE_HOME", old_.c_str(), 1);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-
-  std::filesystem::path folder_;
-  std::string old_;
+  CacheFolder cache_;
 };
 
 EsaProjections Some() {
@@ -47,7 +33,7 @@ EsaProjections Some() {
 
 TEST_F(EsaCompressionTest, ComesBackAsItWasSaved) {
   const std::string path = EsaCompressionPath(7, 40);
-  ASSERT_EQ(std::filesystem::path(path).parent_path(), folder_ / "longheads");
+  ASSERT_EQ(std::filesystem::path(path).parent_path(), cache_.path() / "longheads");
   ASSERT_TRUE(SaveEsaProjections(path, 7, Some()));
   const auto loaded = LoadEsaProjections(path, 7, 40, 3, 2);
   ASSERT_TRUE(loaded) << loaded.error().message;
@@ -89,27 +75,12 @@ TEST_F(EsaCompressionTest, RefusesWhatIsNotTheModelsOrDamaged) {
 }
 
 TEST_F(EsaCompressionTest, AFolderThatCannotBeWrittenIsAnErrorWithItsName) {
-  std::filesystem::create_directories(folder_);
-  std::ofstream(folder_ / "longheads") << "a file where the folder should be";
+  std::filesystem::create_directories(cache_.path());
+  std::ofstream(cache_.path() / "longheads") << "a file where the folder should be";
   const std::string path = EsaCompressionPath(7, 40);
   const Status saved = SaveEsaProjections(path, 7, Some());
   ASSERT_FALSE(saved);
   EXPECT_NE(saved.error().message.find(path), std::string::npos);
-}
-
-TEST_F(EsaCompressionTest, FingerprintsTellModelsApart) {
-  std::vector<std::byte> bytes = TinyLlama({.seed = 1});
-  const ModelFile one(bytes);
-  const ModelFile same(bytes);
-  bytes.back() ^= std::byte{1};  // the last weight
-  const ModelFile other(bytes);
-  bytes.resize(bytes.size() - 1);
-  const ModelFile shorter(bytes);
-  const uint64_t fingerprint = FingerprintModel(one.path()).value();
-  EXPECT_EQ(FingerprintModel(same.path()).value(), fingerprint);
-  EXPECT_NE(FingerprintModel(other.path()).value(), fingerprint);
-  EXPECT_NE(FingerprintModel(shorter.path()).value(), fingerprint);
-  EXPECT_FALSE(FingerprintModel(one.path() + ".none"));
 }
 
 // A window of 256: n_local = 128, k = 64, chunk = 16, n_init = 4.
@@ -205,7 +176,7 @@ TEST_F(EsaCompressionTest, RefusesWhatCannotBeFitted) {
   CancelToken cancel;
   cancel.Cancel();
   EXPECT_EQ(message({.cancel = &cancel}), "stopped");
-  EXPECT_FALSE(std::filesystem::exists(folder_));
+  EXPECT_FALSE(std::filesystem::exists(cache_.path()));
 }
 
 }  // namespace

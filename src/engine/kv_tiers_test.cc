@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/esa_for_test.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/model_file.h"
 #include "tests/support/sanitized.h"
@@ -86,7 +87,10 @@ std::vector<float> Talk(Engine& engine) {
   return all;
 }
 
-class KvTiersTest : public testing::TestWithParam<Case> {};
+class KvTiersTest : public testing::TestWithParam<Case> {
+  const ModelFile model_{TinyLlama(kTiny)};
+  const std::unique_ptr<CacheFolder> esa_compression_ = SaveRandomEsaCompression(model_.path(), kTiny);
+};
 
 TEST_P(KvTiersTest, GiveTheBitsOfMemoryAlone) {
   const std::unique_ptr<Engine> near = Load(GetParam(), 0);
@@ -107,7 +111,7 @@ std::vector<Case> Cases() {
   if (kSanitized) {
     return {Case{"full", "q8"}, Case{"longheads,chunk=64,window=512,begin=640", "bf16"},
             Case{"infllm,n_init=16,n_local=256,block=64,top_k=4,representatives=2,exec_block=128", "bf16"},
-            Case{"esa,n_init=4,n_local=256,k=64,chunk=128,score=exact", "f32"}};
+            Case{kCompressedEsa, "bf16"}};
   }
   return {Case{"full", "f32"},
           Case{"full", "bf16"},
@@ -125,6 +129,7 @@ std::vector<Case> Cases() {
           Case{"infllm,n_init=16,n_local=256,block=64,top_k=4,representatives=2,exec_block=128", "bf16"},
           Case{"esa,n_init=4,n_local=256,k=64,chunk=128,score=exact", "f32"},
           Case{"esa,n_init=4,n_local=256,k=64,chunk=128,score=exact", "q8"},
+          Case{kCompressedEsa, "bf16"},
           Case{"landmark,block=62,top_k=4,train_context=512", "bf16"},
           Case{"quest,page=16,budget=256", "bf16"},
           Case{"moba,chunk=128,top_k=3", "q8"}};

@@ -5,15 +5,14 @@
 #include "engine/esa_compression.h"
 #include "eval/task_run.h"
 #include "eval/tiny_engine_for_test.h"
+#include "tests/support/cache_folder.h"
 
 namespace longheads {
 namespace {
 
 TEST(EsaRecallTask, EveryLayerHasARecallAndTheMethodIsEsa) {
   const TestDirectory directory;
-  const char* const before = std::getenv("XDG_CACHE_HOME");
-  const std::string old = before == nullptr ? "" : before;
-  setenv("XDG_CACHE_HOME", directory.File("cache").c_str(), /*overwrite=*/1);
+  const CacheFolder cache;
   const std::string model = TinyModelFile(directory);
   const EngineOptions engine{.model_path = model, .compute = "f32", .threads = 1};
   std::string text;
@@ -26,7 +25,6 @@ TEST(EsaRecallTask, EveryLayerHasARecallAndTheMethodIsEsa) {
   const Status unfitted = RunTask({.attention = {"full"}}, task, hooks, records);
   const auto fitted = FitEsaCompression({.engine = engine});
   const Status status = RunTask({.attention = {"full"}}, task, hooks, records);
-  before == nullptr ? unsetenv("XDG_CACHE_HOME") : setenv("XDG_CACHE_HOME", old.c_str(), 1);
   ASSERT_FALSE(unfitted);
   EXPECT_NE(unfitted.error().message.find("fit-esa"), std::string::npos) << unfitted.error().message;
   ASSERT_TRUE(fitted) << fitted.error().message;

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "eval/journal.h"
+#include "eval/provenance.h"
 
 namespace longheads {
 
@@ -37,14 +38,15 @@ class CaseLog {
   // Without a journal nothing is found and nothing is kept.
   void KeepIn(Journal<Record> journal) { journal_ = std::move(journal); }
 
-  // Null where the case is still to be run.
+  // Null where the case is still to be run by this run, of which `by` says what it runs on.
   template <typename Setup, typename Case>
-  const Record* Find(const Setup& setup, const std::string& attention, const Case& c) const {
+  const Record* Find(const Setup& setup, const std::string& attention, const Case& c,
+                     const Provenance& by) const {
     if (!journal_) return nullptr;
     // A case that was run again: the newest counts.
     const std::vector<Record>& records = journal_->records();
     const auto found = std::find_if(records.rbegin(), records.rend(), [&](const Record& record) {
-      return record.SameCase(setup, attention, c);
+      return record.SameCase(setup, attention, c) && record.by.MayBeSameModel(by);
     });
     return found == records.rend() ? nullptr : &*found;
   }

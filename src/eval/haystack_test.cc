@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "eval/tiny_engine_for_test.h"
+#include "tests/support/cache_folder.h"
 
 namespace longheads {
 namespace {
@@ -66,12 +67,8 @@ TEST(Haystack, RefusesWhatIsNoHaystack) {
 }
 
 TEST(Haystack, SaysHowToGetTheDefaultOne) {
-  const TestDirectory directory;
-  const char* const before = std::getenv("XDG_CACHE_HOME");
-  const std::string old = before == nullptr ? "" : before;
-  setenv("XDG_CACHE_HOME", directory.File("").c_str(), /*overwrite=*/1);
+  const CacheFolder cache;
   const auto haystack = Haystack::Load("");
-  before == nullptr ? unsetenv("XDG_CACHE_HOME") : setenv("XDG_CACHE_HOME", old.c_str(), 1);
   ASSERT_FALSE(haystack);
   EXPECT_NE(haystack.error().message.find("sh tools/eval/text.sh austen"), std::string::npos);
 }

@@ -105,6 +105,7 @@ struct Run {
   std::vector<PasskeyCase> cases;
   PasskeySetup setup;
   CaseLog<PasskeyRecord> log;
+  Provenance by = {};
 
   // With the answer; the same for all cases of a length, which is met within 1%.
   int64_t LongestText(int64_t length) const { return length + length / 100 + setup.max_tokens; }
@@ -123,6 +124,7 @@ Status Run::CheckMethods() {
     if (first) {
       LH_ASSIGN(const PromptForm form, ResolvePromptForm(options.form, *engine));
       setup = Setup(options, *engine, form);
+      LH_ASSIGN(by, ProvenanceOf(*engine));
     }
     for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(LongestText(length)));
     if (!first) continue;
@@ -156,7 +158,7 @@ Result<PasskeyRecord> Run::RunCase(Engine& engine, PromptReader& reader, const s
   if (!options.trace_dir.empty()) {
     LH_ASSIGN(trace, SelectionTrace::Start(engine,
                                            {.path = TracePath(options, attention, c),
-                                            .program = options.program,
+                                            .program = by.program,
                                             .attention = attention,
                                             .needle = PasskeySentence(key)},
                                            prompt.tokens));
@@ -177,13 +179,13 @@ Result<PasskeyRecord> Run::RunCase(Engine& engine, PromptReader& reader, const s
                        .digits_right = answer.digits_right,
                        .digits = answer.digits,
                        .seconds = seconds.count(),
-                       .threads = engine.threads()};
+                       .by = by};
 }
 
 Status Run::RunMethod(const std::string& attention) {
   std::vector<PasskeyCase> left;
   for (const PasskeyCase& c : cases) {
-    if (const PasskeyRecord* const done = log.Find(setup, attention, c)) {
+    if (const PasskeyRecord* const done = log.Find(setup, attention, c, by)) {
       log.AddFound(*done);
     } else {
       left.push_back(c);

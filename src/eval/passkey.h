@@ -44,7 +44,6 @@ struct PasskeyOptions {
   std::string backend = "auto";
   std::string rope;       // how `load` changes the model's own frequencies, as typed; for the records
   std::string trace_dir;  // gets a trace of each case that is run; empty: none
-  std::string program;    // name and version, for the traces
 };
 
 inline constexpr int64_t kChatAnswerTokens = 32;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -50,7 +49,7 @@ std::string PasskeyJson(const PasskeyRecord& r) {
       {"max_tokens", r.setup.max_tokens},
   };
   AddModelSetup(r.setup.model, json);
-  json["threads"] = r.threads;
+  AddProvenance(r.by, json);
   return JsonLine(json);
 }
 
@@ -74,7 +73,7 @@ Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
   r.digits_right = JsonCount(json, "digits_right");
   r.digits = JsonCount(json, "digits");
   r.seconds = JsonNumber(json, "seconds", 0, 1e12);
-  r.threads = static_cast<int>(JsonCount(json, "threads", INT_MAX));
+  r.by = ParseProvenance(json);
   r.setup = {.model = ParseModelSetup(json),
              .style = {.form = *form, .filler = *filler},
              .max_tokens = JsonCount(json, "max_tokens"),

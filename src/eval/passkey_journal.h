@@ -10,6 +10,7 @@
 #include "eval/journal.h"
 #include "eval/model_setup.h"
 #include "eval/passkey_prompt.h"
+#include "eval/provenance.h"
 
 namespace longheads {
 
@@ -35,7 +36,7 @@ struct PasskeyRecord {
   int64_t digits_right = 0;  // arg-max when the answer is forced
   int64_t digits = 0;
   double seconds = 0;  // spent on this case alone
-  int threads = 0;
+  Provenance by = {};
 
   bool SameCase(const PasskeySetup& other_setup, const std::string& other_attention,
                 const PasskeyCase& other) const {

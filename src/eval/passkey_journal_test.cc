@@ -22,7 +22,7 @@ PasskeyRecord Example(const std::string& attention, int64_t length, bool correct
           .digits_right = correct ? 5 : 2,
           .digits = 5,
           .seconds = 1.25,
-          .threads = 2};
+          .by = ExampleProvenance()};
 }
 
 TEST(PasskeyJournal, RecordsComeBackAsTheyWereWritten) {

@@ -49,6 +49,7 @@ struct Run {
   PplSetup setup;
   std::vector<MeasuredMethod> methods;
   CaseLog<PplRecord> log;
+  Provenance by = {};
 
   Status CheckMethods();
   Status Tokenise(const Engine& engine);
@@ -64,7 +65,10 @@ Status Run::CheckMethods() {
   for (const std::string& attention : options.attention) {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
     for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(length));
-    if (methods.empty()) LH_TRY(Tokenise(*engine));
+    if (methods.empty()) {
+      LH_TRY(Tokenise(*engine));
+      LH_ASSIGN(by, ProvenanceOf(*engine));
+    }
     methods.push_back({attention, engine->FollowsTextLength()});
   }
   return {};
@@ -118,7 +122,7 @@ Result<PplScore> Run::RunCase(PplSample& sample, const std::string& attention, c
 }
 
 Status Run::RunReading(Engine& engine, const std::string& attention, const std::vector<PplCase>& cases) {
-  const auto left = [&](const PplCase& c) { return log.Find(setup, attention, c) == nullptr; };
+  const auto left = [&](const PplCase& c) { return log.Find(setup, attention, c, by) == nullptr; };
   // Lengths that are known are read all the same, as parts of the longer ones; none behind the last new one.
   const auto end = std::find_if(cases.rbegin(), cases.rend(), left).base();
   LH_CHECK(end != cases.begin());
@@ -139,7 +143,7 @@ Status Run::RunReading(Engine& engine, const std::string& attention, const std::
                        .which = *c,
                        .score = scored,
                        .seconds = std::chrono::duration<double>(now - start).count(),
-                       .threads = engine.threads()}));
+                       .by = by}));
     start = now;
   }
   return {};
@@ -151,7 +155,7 @@ Status Run::RunMethod(const MeasuredMethod& method) {
     for (std::vector<PplCase>& reading : Readings(method, sample)) {
       bool complete = true;
       for (const PplCase& c : reading) {
-        const PplRecord* const done = log.Find(setup, method.attention, c);
+        const PplRecord* const done = log.Find(setup, method.attention, c, by);
         if (done != nullptr) log.AddFound(*done);
         complete = complete && done != nullptr;
       }

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -47,7 +46,7 @@ std::string PplJson(const PplRecord& r) {
       {"text_hash", r.setup.text_hash},
   };
   AddModelSetup(r.setup.model, json);
-  json["threads"] = r.threads;
+  AddProvenance(r.by, json);
   return JsonLine(json);
 }
 
@@ -66,7 +65,7 @@ Result<PplRecord> ParsePplJson(const std::string& line) try {
              .nll_sum = json.at("nll_sum"),
              .nll_squares = json.at("nll_squares")};
   r.seconds = JsonNumber(json, "seconds", 0, 1e12);
-  r.threads = static_cast<int>(JsonCount(json, "threads", INT_MAX));
+  r.by = ParseProvenance(json);
   r.setup = {.model = ParseModelSetup(json),
              .text = json.at("text"),
              .text_bytes = JsonCount(json, "text_bytes"),

@@ -11,6 +11,7 @@
 #include "eval/journal.h"
 #include "eval/model_setup.h"
 #include "eval/ppl_sample.h"
+#include "eval/provenance.h"
 #include "eval/text_hash.h"
 
 namespace longheads {
@@ -45,7 +46,7 @@ struct PplRecord {
   PplCase which;
   PplScore score;
   double seconds = 0;  // since the sample's beginning, or its case before: reading on, and scoring
-  int threads = 0;
+  Provenance by = {};
 
   bool SameCase(const PplSetup& other_setup, const std::string& other_attention, const PplCase& other) const {
     return which.Same(other) && attention == other_attention && setup == other_setup;

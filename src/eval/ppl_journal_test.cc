@@ -18,7 +18,7 @@ PplRecord Example(const std::string& attention, int64_t length, int64_t offset) 
           .which = {.length = length, .sample = offset / 100, .offset = offset, .calls = {500, length - 4}},
           .score = {.n_tokens = 4, .nll_sum = 12.1, .nll_squares = 50.0 / 3},
           .seconds = 1.25,
-          .threads = 2};
+          .by = ExampleProvenance()};
 }
 
 TEST(TextHash, IsFnv1a) {
@@ -53,7 +53,7 @@ TEST(PplJournal, WhatBearsOnAResultMakesAnotherCase) {
   EXPECT_TRUE(other([](PplRecord& r) { r.setup.model.compute = "f32"; }));
   EXPECT_TRUE(other([](PplRecord& r) { r.setup.text_hash = TextHash("other"); }));
   EXPECT_FALSE(other([](PplRecord& r) { r.which.sample = 7; }));  // a label
-  EXPECT_FALSE(other([](PplRecord& r) { r.threads = 7; }));
+  EXPECT_FALSE(other([](PplRecord& r) { r.by.threads = 7; }));
 }
 
 TEST(PplJournal, LineThatIsNoCaseIsNamed) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -118,7 +117,7 @@ std::string TaskJson(const TaskRecord& r) {
   json["seconds"] = std::round(r.seconds * 1000) / 1000;
   json["options"] = r.setup.options;
   AddModelSetup(r.setup.model, json);
-  json["threads"] = r.threads;
+  AddProvenance(r.by, json);
   json["time"] = r.time;
   json["fingerprint"] = r.fingerprint;
   return JsonLine(json);
@@ -141,7 +140,7 @@ Result<TaskRecord> ParseTaskJson(const std::string& line) try {
   r.measure.name = json.at("measure");
   r.measure.unit = json.at("unit");
   r.seconds = JsonNumber(json, "seconds", 0, 1e12);
-  r.threads = static_cast<int>(JsonCount(json, "threads", INT_MAX));
+  r.by = ParseProvenance(json);
   r.time = json.at("time");
   if (json.contains("failed")) {
     r.failed = json.at("failed");

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "eval/journal.h"
 #include "eval/model_setup.h"
+#include "eval/provenance.h"
 #include "eval/task.h"
 
 namespace longheads {
@@ -33,7 +34,7 @@ struct TaskRecord {
   MeasureName measure;
   SampleOutcome measured = {};
   double seconds = 0;  // spent on this sample alone
-  int threads = 0;
+  Provenance by = {};
   std::string time = {};  // when it was done, UTC: "2026-11-22 04:45:27+0000"
 
   bool SameCase(const std::string& other_fingerprint, const std::string& /*attention*/,

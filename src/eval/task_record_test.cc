@@ -23,7 +23,7 @@ TaskRecord Example() {
                             .shared = 100,
                             .generated = 7},
                .seconds = 1.25,
-               .threads = 2,
+               .by = ExampleProvenance(),
                .time = "2026-01-02 03:04:05+0000"};
   r.fingerprint = r.setup.Fingerprint();
   return r;

@@ -51,6 +51,7 @@ struct Run {
   CaseLog<TaskRecord> log;
   PromptForm form = PromptForm::kPlain;
   ModelSetup model;
+  Provenance by = {};
   TimeLeft time_left;
 
   TaskSetup Setup(const std::string& spec) const;
@@ -87,7 +88,7 @@ TaskSetup Run::Setup(const std::string& spec) const {
 
 // Null where the sample is to be run.
 const TaskRecord* Run::Done(const std::string& fingerprint, const Sample& sample) const {
-  const TaskRecord* const found = log.Find(fingerprint, "", sample);
+  const TaskRecord* const found = log.Find(fingerprint, "", sample, by);
   return found != nullptr && !found->failed.empty() && options.retry_failed ? nullptr : found;
 }
 
@@ -99,6 +100,7 @@ Status Run::CheckMethods() {
     if (!first) continue;
     first = false;
     model = ModelSetupOf(*engine, options.backend, options.rope);
+    LH_ASSIGN(by, ProvenanceOf(*engine));
     if (task.has_form()) {
       LH_ASSIGN(form, ResolvePromptForm(options.form, *engine));
     }
@@ -159,7 +161,7 @@ Status Run::RunMethod(const std::string& spec) {
                       .sample = *sample,
                       .measure = task.measure(),
                       .seconds = SecondsSince(start),
-                      .threads = engine->threads(),
+                      .by = by,
                       .time = fmt::format("{:%Y-%m-%d %H:%M:%S}+0000", fmt::gmtime(std::time(nullptr)))};
     if (measured && !std::isfinite(measured->score)) {
       record.failed = "its score is no number";

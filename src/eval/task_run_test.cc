@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <new>
+#include <sstream>
 
+#include "base/cores.h"
+#include "engine/model_fingerprint.h"
 #include "eval/tiny_engine_for_test.h"
 
 namespace longheads {
@@ -101,6 +105,39 @@ TEST_F(TaskRunTest, EverySampleIsRunOnceKeptAndFoundAgain) {
   task.version = 2;
   ASSERT_TRUE(Run(options, task));
   EXPECT_EQ(n_run_, 12);
+}
+
+TEST_F(TaskRunTest, RecordsSayByWhatTheyWereMeasured) {
+  EchoTask task(2);
+  ASSERT_TRUE(Run(Options(), task));
+  const Provenance by = records_[0].by;
+  EXPECT_EQ(by.threads, 1);
+  EXPECT_EQ(by.program, ProgramAndCommit());
+  EXPECT_EQ(by.machine, ProcessorName());
+  EXPECT_EQ(by.model_fingerprint, FingerprintText(*FingerprintModel(model_)));
+
+  // Lines of before they did are gone on from; those of another file of weights are not.
+  const std::string path = directory_.File("out/echo.jsonl");
+  const auto rewrite = [&](const auto& change) {
+    std::string lines;
+    std::istringstream in(ReadAll(path));
+    for (std::string line; std::getline(in, line);) {
+      Json json = Json::parse(line);
+      change(json);
+      lines += json.dump() + "\n";
+    }
+    std::ofstream(path) << lines;
+  };
+  rewrite([](Json& json) {
+    for (const char* const name : {"program", "machine", "model_fingerprint"}) json.erase(name);
+  });
+  ASSERT_TRUE(Run(Options(), task));
+  EXPECT_EQ(n_found_, 4);
+  EXPECT_EQ(records_[0].by.program, "");
+  rewrite([](Json& json) { json["model_fingerprint"] = "0123456789abcdef"; });
+  ASSERT_TRUE(Run(Options(), task));
+  EXPECT_EQ(n_found_, 0);
+  EXPECT_EQ(n_run_, 4);
 }
 
 // Killed at any byte: what is whole is kept, the rest is run again, and the file ends up the same but for

@@ -13,6 +13,7 @@
 
 #include "engine/engine.h"
 #include "eval/model_setup.h"
+#include "eval/provenance.h"
 #include "tests/support/gguf_builder.h"
 
 namespace longheads {
@@ -65,6 +66,13 @@ inline std::unique_ptr<Engine> TinyEngine(const TestDirectory& directory, const 
   Result<std::unique_ptr<Engine>> engine = LoadTiny(TinyModelFile(directory), attention);
   EXPECT_TRUE(engine) << engine.error().message;
   return engine ? std::move(*engine) : nullptr;
+}
+
+inline Provenance ExampleProvenance() {
+  return {.threads = 2,
+          .program = "longheads 1, commit 2",
+          .machine = "a \"processor\"",
+          .model_fingerprint = "0123456789abcdef"};
 }
 
 // With a name that needs care everywhere.

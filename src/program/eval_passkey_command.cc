@@ -58,7 +58,6 @@ class PasskeyReport {
 Result<int> RunPasskeyOn(const ModelOptions& model, PasskeyOptions passkey) {
   passkey.backend = model.backend;
   passkey.rope = model.rope.Text();
-  passkey.program = "longheads " LONGHEADS_VERSION;
   int64_t longest = 0;
   for (const int64_t length : passkey.lengths) longest = std::max(longest, length);
 
@@ -167,8 +166,7 @@ SuiteExperiment PasskeyExperiment() {
                                    .max_tokens = o.Count("predict", 0, INT64_MAX),
                                    .out_dir = out_dir,
                                    .rope = {},
-                                   .trace_dir = {},
-                                   .program = {}};
+                                   .trace_dir = {}};
             LH_TRY(o.status());
             return SuiteStep([model, passkey] { return RunPasskeyOn(model, passkey); });
           }};

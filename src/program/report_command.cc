@@ -9,6 +9,7 @@
 
 #include "base/cores.h"
 #include "cli/output.h"
+#include "eval/provenance.h"
 #include "formats/output_file.h"
 #include "report/results_page.h"
 
@@ -27,7 +28,7 @@ Result<int> MakeReportFiles(const ReportOptions& options) {
   const Report report = MakeReport(
       results,
       {.title = options.title.empty() ? fmt::format("Results in {}", options.directory) : options.title,
-       .program = "longheads " LONGHEADS_VERSION ", commit " LONGHEADS_COMMIT,
+       .program = ProgramAndCommit(),
        .machine = ProcessorName()});
   for (const std::string& note : results.notes) Note("note: {}\n", note);
   LH_TRY(WriteFile(options.page, report.page));

@@ -78,7 +78,7 @@ Status AddPasskey(const std::string& line, Collector& to) {
                           .document = sample,
                           .score = r.correct ? 1.0 : 0.0,
                           .seconds = r.seconds,
-                          .threads = r.threads,
+                          .by = r.by,
                           .tokens = r.tokens - r.shared};
   to.Add("passkey", {.name = "free answers right"}, settings, sample, observation);
   if (r.digits == 0) return {};
@@ -100,7 +100,7 @@ Status AddPpl(const std::string& line, Collector& to) {
           .document = fmt::format("{}", r.which.offset),
           .ppl = r.score,
           .seconds = r.seconds,
-          .threads = r.threads});
+          .by = r.by});
   return {};
 }
 
@@ -119,7 +119,7 @@ Status AddTask(const std::string& line, Collector& to) {
           .failed = r.failed,
           .values = r.measured.values,
           .seconds = r.seconds,
-          .threads = r.threads,
+          .by = r.by,
           .tokens = r.measured.tokens - r.measured.shared});
   return {};
 }

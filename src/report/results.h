@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "eval/ppl_sample.h"
+#include "eval/provenance.h"
 #include "eval/task.h"
 
 namespace longheads {
@@ -25,7 +26,7 @@ struct Observation {
   std::string failed = {};           // why there is no score
   Json values = Json::object();      // what else was found, by name
   double seconds = 0;
-  int threads = 0;     // with which the seconds were spent; a score does not depend on them
+  Provenance by = {};
   int64_t tokens = 0;  // read for this sample alone
 };
 

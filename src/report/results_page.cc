@@ -179,28 +179,10 @@ class Page {
     body_ += "</section>\n";
   }
 
-  // With more lines than can be told apart, several charts of some each.
   void Lines(const std::string& name, LineChart chart) {
-    constexpr std::size_t kMostLines = 6;
-    const std::vector<ChartLine> all = std::move(chart.lines);
-    const std::string title = chart.title;
-    const std::size_t n_charts = (all.size() + kMostLines - 1) / kMostLines;
-    for (std::size_t i = 0; i < n_charts; ++i) {
-      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i * all.size() / n_charts);
-      const auto end = all.begin() + static_cast<std::ptrdiff_t>((i + 1) * all.size() / n_charts);
-      chart.lines.assign(begin, end);
-      if (n_charts > 1) chart.title = fmt::format("{} ({} of {})", title, i + 1, n_charts);
-      chart.describe.clear();
-      for (const ChartLine& line : chart.lines) {
-        chart.describe += line.name + ":";
-        for (const ChartPoint& point : line.points) {
-          const auto x = std::ranges::find(chart.xs, point.x) - chart.xs.begin();
-          chart.describe += fmt::format(" {} {:.4g};", chart.x_names[static_cast<std::size_t>(x)],
-                                        chart.share ? 100 * point.y : point.y);
-        }
-        chart.describe += "\n";
-      }
-      Figure(n_charts > 1 ? fmt::format("{}-{}", name, i + 1) : name, DrawLines(chart));
+    const std::vector<LineChart> charts = SplitLines(std::move(chart));
+    for (std::size_t i = 0; i < charts.size(); ++i) {
+      Figure(charts.size() > 1 ? fmt::format("{}-{}", name, i + 1) : name, DrawLines(charts[i]));
     }
   }
 
@@ -357,7 +339,7 @@ class Page {
       Lines(fmt::format("{}-{}", Stem(index), FileName(name)), std::move(chart));
     };
     std::set<int> threads;
-    for (const Observation& one : e.observations) threads.insert(one.threads);
+    for (const Observation& one : e.observations) threads.insert(one.by.threads);
     body_ += fmt::format(
         "<p>Seconds are of a sample alone: what another sample had read before is not in them. They are of "
         "the "
@@ -378,7 +360,25 @@ class Page {
     for (const auto& [name, value] : e.settings) {
       body_ += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", EscapeHtml(name), EscapeHtml(value));
     }
+    Origins(e, "model fingerprint", &Provenance::model_fingerprint);
+    Origins(e, "measured by", &Provenance::program);
+    Origins(e, "measured on", &Provenance::machine);
     body_ += "</dl></details>\n";
+  }
+
+  // All that its results name, in the order they come; nothing where all are older than that.
+  void Origins(const Experiment& e, std::string_view name, std::string Provenance::*what) {
+    std::vector<std::string> found;
+    bool older = false;
+    for (const Observation& one : e.observations) {
+      const std::string& value = one.by.*what;
+      older = older || value.empty();
+      if (!value.empty() && std::ranges::find(found, value) == found.end()) found.push_back(value);
+    }
+    if (found.empty()) return;
+    if (older) found.push_back("of some results not recorded");
+    body_ += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", name,
+                         EscapeHtml(fmt::format("{}", fmt::join(found, "; "))));
   }
 
   const Results& results_;

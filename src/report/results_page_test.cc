@@ -55,6 +55,15 @@ TEST(ResultsPage, ShowsPassKeysAsCurveMapAndTable) {
   EXPECT_NE(report.page.find("Results &lt;here&gt;"), std::string::npos);
   EXPECT_NE(report.page.find("tiny &lt;b&gt;.gguf"), std::string::npos);
   EXPECT_NE(report.page.find("longheads test"), std::string::npos);
+  EXPECT_NE(report.page.find("<dt>measured by</dt><dd>longheads 1, commit 2</dd>"), std::string::npos);
+  EXPECT_NE(report.page.find("<dt>measured on</dt><dd>a &lt;processor&gt;</dd>"), std::string::npos);
+  EXPECT_NE(report.page.find("<dt>model fingerprint</dt><dd>0123456789abcdef</dd>"), std::string::npos);
+  // Beside a result that does not say, nothing is said of all.
+  PasskeyRecord older = MakePasskey("full", 1024, 0.5, true);
+  older.by.machine = "";
+  folder.Append("passkey.jsonl", PasskeyJson(older));
+  EXPECT_NE(Make(folder).page.find("<dd>a &lt;processor&gt;; of some results not recorded</dd>"),
+            std::string::npos);
   EXPECT_NE(report.page.find("LongHeads, Table 7"), std::string::npos);
   EXPECT_NE(report.page.find("#0cd79f"), std::string::npos);
   EXPECT_EQ(report.page.find("<script"), std::string::npos);

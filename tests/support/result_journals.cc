@@ -13,6 +13,13 @@ ModelSetup Model() {
   return {.model = "tiny <b>.gguf", .model_bytes = 1000, .compute = "f32", .kv = "f32", .backend = "auto"};
 }
 
+Provenance By() {
+  return {.threads = 2,
+          .program = "longheads 1, commit 2",
+          .machine = "a <processor>",
+          .model_fingerprint = "0123456789abcdef"};
+}
+
 }  // namespace
 
 ResultFolder::ResultFolder() {
@@ -44,7 +51,7 @@ PasskeyRecord MakePasskey(const std::string& attention, int64_t length, double d
   r.digits_right = correct ? 5 : 1;
   r.digits = 5;
   r.seconds = 2;
-  r.threads = 2;
+  r.by = By();
   return r;
 }
 
@@ -54,7 +61,7 @@ PplRecord MakePpl(const std::string& attention, int64_t length, int64_t offset, 
   r.attention = attention;
   r.which = {.length = length, .sample = 0, .offset = offset, .calls = {length - 4}};
   for (const double apart : {-0.1, 0.1, -0.2, 0.2}) r.score.Add(mean_nll + apart);
-  r.threads = 2;
+  r.by = By();
   return r;
 }
 
@@ -67,7 +74,7 @@ TaskRecord MakeTask(const std::string& attention, const std::string& id, Json ce
   r.measure = {.name = "accuracy"};
   r.measured = {.score = score, .values = {{"peak memory, MiB", 100 * score}}, .answer = "a", .tokens = 100};
   r.seconds = 3;
-  r.threads = 2;
+  r.by = By();
   r.time = "2026-01-01 00:00:00+0000";
   return r;
 }
