@@ -13,8 +13,10 @@
 #include "cli/interrupt.h"
 #include "cli/kv_traffic.h"
 #include "cli/model_options.h"
+#include "cli/out_file.h"
 #include "cli/output.h"
 #include "engine/context.h"
+#include "engine/selection_trace.h"
 #include "tokenizer/chat_prompt.h"
 
 namespace longheads {
@@ -25,6 +27,7 @@ struct AskOptions {
   AnswerOptions answer;
   std::string path;
   std::vector<std::string> questions;
+  std::string trace;
   bool thread = false;
   bool json = false;
   bool quiet = false;
@@ -69,6 +72,16 @@ class Asking {
     tokens.insert(tokens.begin(), unread_.begin(), unread_.end());
     const int64_t n_most = options_.answer.max_tokens;
     LH_TRY(engine_.CheckMemory(session, static_cast<int64_t>(tokens.size()) + n_most, n_most));
+    std::unique_ptr<SelectionTrace> trace;
+    if (!options_.trace.empty()) {
+      std::vector<TokenId> all = session.tokens();
+      all.insert(all.end(), tokens.begin(), tokens.end());
+      LH_ASSIGN(trace, SelectionTrace::Start(engine_,
+                                             {.path = options_.trace,
+                                              .program = "longheads " LONGHEADS_VERSION,
+                                              .attention = engine_.attention_spec()},
+                                             all));
+    }
     const auto start = std::chrono::steady_clock::now();
     LH_ASSIGN(const std::vector<float> hidden,
               engine_.Prefill(session, tokens, Outputs::kLast, {.cancel = &InterruptToken()}));
@@ -114,6 +127,10 @@ class Asking {
     if (!options_.quiet) {
       Note("answered in {:.1f} s{}\n", seconds,
            generated->reason == StopReason::kLength ? "; stopped at -n" : "");
+    }
+    if (trace) {
+      LH_TRY(trace->Finish(generated->tokens));
+      if (!options_.quiet) Note("trace: {}, {}\n", options_.trace, FormatBytes(trace->bytes()));
     }
     if (generated->reason == StopReason::kCancelled) return MakeError(ErrorKind::kCancelled, "interrupted");
     return {};
@@ -164,9 +181,14 @@ Status AskAll(Asking& asking, const AskOptions& options) {
 
 Result<int> Ask(const AskOptions& options) {
   LH_TRY(Check(options.answer));
+  if (!options.trace.empty() && options.questions.size() != 1) {
+    return InvalidInput("--trace records one answer: give one question with -q");
+  }
   LH_ASSIGN(const ContextSetup setup, ReadContextSetup(options.path));
   LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
   LH_ASSIGN(EngineOptions load, OptionsFor(setup, given));
+  LH_TRY(CheckNotInput("--trace", options.trace, options.path, "the context file"));
+  LH_TRY(CheckNotInput("--trace", options.trace, load.model_path, "the model file"));
   LimitPages(load);
   const auto start = std::chrono::steady_clock::now();
   LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(load));
@@ -199,6 +221,12 @@ void AddAskCommand(CLI::App& program, Command& command) {
       ->group("Text");
   app->add_flag("--chat", options->thread, "each question follows the answer to the one before")
       ->group("Text");
+  app->add_option(
+         "--trace", options->trace,
+         "record what each head chose and saw for every token of the answer, for 'longheads view' (takes one "
+         "-q)")
+      ->type_name("FILE")
+      ->group("Output");
   AddModelOptions(*app, options->model, /*with_attention=*/false);
   AddAnswerOptions(*app, options->answer);
   app->add_flag("--json", options->json, "print one JSON object for each question")->group("Output");
@@ -209,7 +237,9 @@ void AddAskCommand(CLI::App& program, Command& command) {
       "taken for pages of the file. A question that has no answer, as where what it needs is damaged, ends "
       "with\nan error, and the others go on; the exit status is 2 then.\n\nExamples:\n"
       "  longheads ask book.lhctx -q \"Who stole the ring?\"\n"
-      "  longheads ask book.lhctx --chat < questions.txt");
+      "  longheads ask book.lhctx --chat < questions.txt\n"
+      "  longheads ask book.lhctx -q \"Who stole the ring?\" --trace ring.trace && longheads view ring.trace "
+      "-o ring.html");
   app->callback([options, &command] { command = [options] { return Ask(*options); }; });
 }
 

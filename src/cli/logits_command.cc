@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/out_file.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "formats/npy.h"
@@ -50,17 +51,10 @@ Result<std::vector<TokenId>> ReadTokens(const std::string& path, int64_t vocab_s
   return ids;
 }
 
-// The output may not take the place of what it is made from, by whatever name.
-Status CheckOut(const std::string& out, const std::string& input, const char* what) {
-  std::error_code missing;  // then they are two files
-  if (!std::filesystem::equivalent(out, input, missing)) return {};
-  return InvalidInput(fmt::format("--out {} is the {} itself: name another file", out, what));
-}
-
 Result<int> Logits(const LogitsOptions& options) {
   LH_ASSIGN(const std::string model, FindModel(options.model.model));
-  LH_TRY(CheckOut(options.out, model, "model file"));
-  LH_TRY(CheckOut(options.out, options.tokens, "file of --tokens"));
+  LH_TRY(CheckNotInput("--out", options.out, model, "the model file"));
+  LH_TRY(CheckNotInput("--out", options.out, options.tokens, "the file of --tokens"));
   const CancelToken& interrupt = InterruptToken();  // from here on Ctrl-C leaves no half-written file
   LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(options.model));
   const int64_t vocab = engine->config().vocab_size;

@@ -11,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/kv_traffic.h"
 #include "cli/model_options.h"
+#include "cli/out_file.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
@@ -58,6 +59,11 @@ Result<std::string> ReadPrompt(const RunOptions& options) {
 
 Result<int> Run(const RunOptions& options) {
   LH_TRY(Check(options.answer));
+  if (!options.trace.empty()) {
+    LH_ASSIGN(const std::string model, FindModel(options.model.model));
+    LH_TRY(CheckNotInput("--trace", options.trace, model, "the model file"));
+    LH_TRY(CheckNotInput("--trace", options.trace, options.input.file, "the file of -f"));
+  }
   LH_ASSIGN(const std::string prompt, ReadPrompt(options));
   const CancelToken& interrupt = InterruptToken();
 

@@ -24,8 +24,9 @@ struct SelectionTraceOptions {
 // the answer that another follows. One session, the first of a batch.
 class SelectionTrace : public SelectionObserver {
  public:
-  // The engine tells it from now on, until it goes; one trace at a time. The prompt is one that a new session
-  // shall read from the beginning, in any number of calls. Refuses a file that cannot be made.
+  // The engine tells it from now on, until it goes; one trace at a time. The prompt is all that the session
+  // has read when its answer begins: in any number of calls, some of which may be over (what they read is not
+  // counted). Refuses a file that cannot be made.
   static Result<std::unique_ptr<SelectionTrace>> Start(Engine& engine, const SelectionTraceOptions& options,
                                                        std::span<const TokenId> prompt);
   ~SelectionTrace() override;

@@ -121,6 +121,47 @@ class Traces(Case):
             page, figure = SCRATCH / "kind.html", SCRATCH / "kind.svg"
             self.succeeds("view", trace, "-o", page, "--svg", figure)
 
+    def test_of_a_question_to_a_text_that_was_read_before(self):
+        book, context, trace = SCRATCH / "book.txt", SCRATCH / "book.lhctx", SCRATCH / "ask.trace"
+        book.write_text(TEXT)
+        self.succeeds("ingest", "-m", MODELS / "plain.gguf", "-f", book, "-o", context, "--attn", METHOD, "--quiet")
+        model = ["-m", MODELS / "plain.gguf"]
+        ask = ["ask", context, *model, "-q", "What is the needle?", "-n", 6, "--json", "--quiet"]
+        plain, traced = (json.loads(self.succeeds(*ask, *more).stdout) for more in ([], ["--trace", trace]))
+        self.assertEqual(traced["tokens"], plain["tokens"])
+        # `run` reads the same prompt at once: all that its heads chose and saw, they chose and saw.
+        again = SCRATCH / "run.trace"
+        self.succeeds("run", *model, "--no-chat", "-p", f"{TEXT.strip()}\n\nWhat is the needle?", "-n", 6,
+                      "--attn", METHOD, "--trace", again)
+        parts, others = (list(read_trace.read_trace(path.read_bytes())) for path in (trace, again))
+        ids, other_ids = ([part["ids"] for part in of if part["kind"] == "tokens"] for of in (parts, others))
+        self.assertEqual(ids, other_ids)
+        self.assertEqual(ids[1], traced["tokens"])
+        selections, other = ([part for part in of if part["kind"] == "selection"] for of in (parts, others))
+        self.assertEqual(len(selections), len(traced["tokens"]))
+        self.assertEqual(selections, other)
+        self.assertTrue(any(row["taken"] for part in selections for row in part["rows"]))
+        self.succeeds("view", trace, "-o", SCRATCH / "ask.html")
+        self.fails("/dev/full", *ask, "--trace", "/dev/full")
+        self.fails("cannot write", *ask, "--trace", SCRATCH / "no" / "such" / "folder")
+        self.fails("one answer", "ask", context, *model, "--trace", trace)
+        self.fails("one answer", *ask, "-q", "And then?", "--trace", trace)
+
+    def test_do_not_take_the_place_of_what_is_read(self):
+        book, context = SCRATCH / "kept.txt", SCRATCH / "kept.lhctx"
+        book.write_text(TEXT)
+        model = ["-m", MODELS / "plain.gguf"]
+        self.succeeds("ingest", *model, "-f", book, "-o", context, "--attn", METHOD, "--quiet")
+        link = SCRATCH / "link.lhctx"
+        link.symlink_to(context)
+        before = {path: path.read_bytes() for path in (book, context, MODELS / "plain.gguf")}
+        for taken in (context, link):
+            self.fails("context file itself", "ask", context, *model, "-q", "Who?", "--trace", taken)
+        self.fails("model file itself", "ask", context, *model, "-q", "Who?", "--trace", MODELS / "plain.gguf")
+        self.fails("model file itself", *answer("--trace", MODELS / "plain.gguf"))
+        self.fails("-f itself", "run", *model, "--no-chat", "-f", book, "--attn", METHOD, "--trace", book)
+        self.assertEqual({path: path.read_bytes() for path in before}, before)
+
     def test_that_cannot_be_written_leave_the_answer(self):
         plain = self.succeeds(*answer("--quiet"))
         full = self.fails("/dev/full", *answer("--trace", "/dev/full"))
@@ -191,7 +232,15 @@ class Reports(Case):
         results, page, figures = SCRATCH / "results", SCRATCH / "r.html", SCRATCH / "figures"
         self.succeeds("eval", "passkey", "-m", MODELS / "plain.gguf", "--attn", METHOD, "--attn", "full", "--lengths",
                       "1k,2k", "--depths", 2, "--form", "plain", "-n", 2, "--out", results)
+        for line in (results / "passkey.jsonl").read_text().splitlines():
+            record = json.loads(line)
+            self.assertGreater(record["threads"], 0)
+            self.assertRegex(record["program"], r"^longheads \S+, commit \S+$")
+            self.assertTrue(record["machine"])
+            self.assertRegex(record["model_fingerprint"], r"^[0-9a-f]{16}$")
         self.succeeds("report", results, "-o", page, "--figures", figures, "--title", "A <b>title</b>")
+        for value in (record["program"], record["machine"], record["model_fingerprint"]):
+            self.assertIn(f"<dd>{value}</dd>", page.read_text())
         elements = Elements(page.read_text())
         self.loads_nothing(elements)
         self.assertEqual(elements.scripts, [])
