@@ -73,7 +73,7 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
       "attn,length,compute,kv,repeats,prefill,prefill_low,prefill_high,prefill_share,decoded,decode,decode_"
       "low,"
       "decode_high,decode_share,peak_memory,model,rope,text,seed,kernels,processor,threads,read,products,"
-      "disk,hit_rate,disk_bytes,read_ahead,read_ahead_used\n";
+      "disk,hit_rate,disk_bytes,read_ahead,read_ahead_used,foreseen,foreseen_used,waited\n";
   for (const SweepRow& row : rows) {
     const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
     csv += fmt::format("{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},", CsvField(row.attention), row.length,
@@ -85,10 +85,12 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
                        CsvField(setup.text), setup.seed, CsvField(row.kernels), CsvField(ProcessorName()),
                        limits.threads, limits.read.median, limits.products(row.compute).median);
     if (OnDisk(row)) {
-      csv += fmt::format("{:.4g},{:.4f},{:.0f},{},{}\n", limits.disk.median, row.decode_traffic.hit_rate(),
-                         DiskBytes(row), row.decode_traffic.read_ahead, row.decode_traffic.read_ahead_used);
+      const KvTraffic& t = row.decode_traffic;
+      csv += fmt::format("{:.4g},{:.4f},{:.0f},{},{},{},{},{:.4f}\n", limits.disk.median, t.hit_rate(),
+                         DiskBytes(row), t.read_ahead, t.read_ahead_used, t.foreseen, t.foreseen_used,
+                         t.waited_seconds);
     } else {
-      csv += ",,,,\n";
+      csv += ",,,,,,,\n";
     }
   }
   return csv;

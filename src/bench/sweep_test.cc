@@ -135,6 +135,32 @@ TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
   EXPECT_NE(csv.find("full,10,bf16,f32,1,0.10,"), std::string::npos) << csv;
   EXPECT_NE(csv.find("\"a \"\"model\"\".gguf\""), std::string::npos) << csv;
   EXPECT_NE(SweepTable({row}, limits).find("65%"), std::string::npos);
+  EXPECT_NE(csv.find(",,,,,,,\n"), std::string::npos) << csv;  // nothing went to disk
+}
+
+TEST(SweepTraffic, IsInTableAndFiles) {
+  const Measured one = {.median = 1, .low = 1, .high = 1, .n = 1, .mean = 1};
+  const MachineLimits limits = {.threads = 1, .read = one, .f32 = one, .bf16 = {}, .int8 = {}, .disk = one};
+  SweepRow row{.attention = "full", .length = 10, .compute = ComputeType::kF32};
+  row.prefill = row.decode = one;
+  row.prefill_traffic.hits = 1;
+  row.decode_traffic = {.hits = 3,
+                        .misses = 1,
+                        .read_ahead = 8,
+                        .read_ahead_used = 6,
+                        .foreseen = 5,
+                        .foreseen_used = 2,
+                        .bytes_read = 64,
+                        .waited_seconds = 0.25};
+  const std::string csv = SweepCsv({row}, limits, {.model = "model.gguf"});
+  EXPECT_NE(csv.find(",1,0.7500,64,8,6,5,2,0.2500\n"), std::string::npos) << csv;
+  const std::string header = csv.substr(0, csv.find('\n'));
+  EXPECT_TRUE(
+      header.ends_with("disk,hit_rate,disk_bytes,read_ahead,read_ahead_used,foreseen,foreseen_used,waited"));
+  EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(csv.begin(), csv.end(), ',') / 2);
+  const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
+  EXPECT_EQ(json["rows"][0]["decode_traffic"]["foreseen_used"], 2);
+  EXPECT_NE(SweepTable({row}, limits).find("75.0% of readings"), std::string::npos);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "base/seconds.h"
 #include "cli/answer_options.h"
 #include "cli/command.h"
 #include "cli/context_reading.h"
@@ -32,10 +33,6 @@ struct AskOptions {
   bool json = false;
   bool quiet = false;
 };
-
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 std::string ErrorJson(const std::string& question, const Error& error) {
   const nlohmann::json result = {{"question", question}, {"error", error.message}};
@@ -203,7 +200,7 @@ Result<int> Ask(const AskOptions& options) {
   }
   Asking asking(*engine, options, setup.chat, std::move(text));
   LH_TRY(AskAll(asking, options));
-  if (!options.quiet) Note("{}\n", DescribeTraffic(*engine));
+  if (!options.quiet) Note("{}\n", DescribeTraffic(*engine, /*seconds=*/0));
   return InterruptToken().cancelled() ? kInterruptedStatus : 0;
 }
 

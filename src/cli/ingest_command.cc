@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/bytes.h"
+#include "base/seconds.h"
 #include "cli/command.h"
 #include "cli/context_reading.h"
 #include "cli/interrupt.h"
@@ -131,12 +132,13 @@ Result<int> Ingest(const IngestOptions& options) {
   LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, BeginOrResume(*engine, options, setup, tokens));
   if (!options.quiet) AnnounceReading(*engine, n, load.kv_disk);
   const int64_t done = ingest->session().size();
+  const auto start = std::chrono::steady_clock::now();
   LH_TRY(ReadInto(*ingest, std::span(tokens).subspan(static_cast<std::size_t>(done)), options.quiet));
   LH_TRY(ingest->Finish());
   if (!options.quiet) {
     Note("{}: {} tokens, {}. Ask it with: longheads ask {} -q \"...\"\n", options.out, n,
          FormatBytes(std::filesystem::file_size(options.out)), options.out);
-    Note("{}\n", DescribeTraffic(*engine));
+    Note("{}\n", DescribeTraffic(*engine, SecondsSince(start)));
   }
   return 0;
 }

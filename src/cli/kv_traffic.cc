@@ -5,16 +5,24 @@
 #include "base/bytes.h"
 
 namespace longheads {
+namespace {
 
-std::string DescribeTraffic(const Engine& engine) {
+constexpr double kMuchWaiting = 0.2;
+
+}  // namespace
+
+std::string DescribeTraffic(const Engine& engine, double seconds) {
   const KvTraffic t = engine.kv_traffic();
   if (t.asked() == 0) return "";
+  const double share = seconds > 0 ? t.waited_seconds / engine.threads() / seconds : 0;
   return fmt::format(
       "keys and values: {:.1f}% of {} readings of a page found it in memory; {} read from disk, {} written; "
       "{} pages came ahead, {:.0f}% of them were used, and {:.0f}% of the {} that the last token foretold; "
-      "{} threads waited {:.1f} s in all",
+      "{} threads waited {:.1f} s in all{}{}",
       100 * t.hit_rate(), t.asked(), FormatBytes(t.bytes_read), FormatBytes(t.bytes_written), t.read_ahead,
-      100 * t.used_ahead(), 100 * t.well_foreseen(), t.foreseen, engine.threads(), t.waited_seconds);
+      100 * t.used_ahead(), 100 * t.well_foreseen(), t.foreseen, engine.threads(), t.waited_seconds,
+      seconds > 0 ? fmt::format(", {:.1f}% of the time", 100 * share) : "",
+      share > kMuchWaiting ? ": a larger --kv-ram or a faster disk makes it less" : "");
 }
 
 nlohmann::json TrafficJson(const Engine& engine) {

@@ -8,8 +8,8 @@
 
 namespace longheads {
 
-// One line; empty where pages stay in memory.
-std::string DescribeTraffic(const Engine& engine);
+// One line; empty where pages stay in memory. `seconds` is how long the engine worked, 0 where nobody knows.
+std::string DescribeTraffic(const Engine& engine, double seconds);
 // An object; null where pages stay in memory.
 nlohmann::json TrafficJson(const Engine& engine);
 

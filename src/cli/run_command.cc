@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "base/seconds.h"
 #include "cli/answer_options.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
@@ -33,10 +34,6 @@ struct RunOptions {
   std::string trace;
   bool trace_prompt = false;
 };
-
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // Every note goes to stderr: stdout carries the answer alone.
 template <typename... Args>
@@ -154,7 +151,9 @@ Result<int> Run(const RunOptions& options) {
   Note(options, "read {} tokens in {:.1f} s ({:.0f} tokens/s), wrote {} in {:.1f} s ({:.0f} tokens/s){}",
        n_prompt, prefill_seconds, prefill_speed, n_answer, decode_seconds, decode_speed,
        generated->reason == StopReason::kLength ? "; stopped at -n" : "");
-  if (const std::string traffic = DescribeTraffic(*engine); !traffic.empty()) Note(options, "{}", traffic);
+  if (const std::string traffic = DescribeTraffic(*engine, prefill_seconds + decode_seconds);
+      !traffic.empty())
+    Note(options, "{}", traffic);
   if (trace) {
     LH_TRY(trace->Finish(generated->tokens));
     Note(options, "trace: {}, {}", options.trace, FormatBytes(trace->bytes()));

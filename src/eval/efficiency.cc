@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/memory.h"
+#include "base/seconds.h"
 #include "eval/experiment.h"
 #include "eval/passkey.h"
 
@@ -16,10 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kShortest = 200, kLongest = 16 << 20;
 constexpr int64_t kMostRounds = 10000;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Greedily, whatever ends an answer: every method decodes as many tokens.
 Result<double> TimeDecode(Engine& engine, Session& session, std::vector<float> hidden, int64_t n_tokens,

@@ -11,7 +11,6 @@
 
 #include "base/result.h"
 #include "eval/journal.h"
-#include "eval/provenance.h"
 
 namespace longheads {
 
@@ -38,15 +37,14 @@ class CaseLog {
   // Without a journal nothing is found and nothing is kept.
   void KeepIn(Journal<Record> journal) { journal_ = std::move(journal); }
 
-  // Null where the case is still to be run by this run, of which `by` says what it runs on.
+  // Null where the case is still to be run.
   template <typename Setup, typename Case>
-  const Record* Find(const Setup& setup, const std::string& attention, const Case& c,
-                     const Provenance& by) const {
+  const Record* Find(const Setup& setup, const std::string& attention, const Case& c) const {
     if (!journal_) return nullptr;
     // A case that was run again: the newest counts.
     const std::vector<Record>& records = journal_->records();
     const auto found = std::find_if(records.rbegin(), records.rend(), [&](const Record& record) {
-      return record.SameCase(setup, attention, c) && record.by.MayBeSameModel(by);
+      return record.SameCase(setup, attention, c);
     });
     return found == records.rend() ? nullptr : &*found;
   }

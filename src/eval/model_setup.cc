@@ -4,21 +4,25 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "engine/model_fingerprint.h"
 
 namespace longheads {
 
-ModelSetup ModelSetupOf(const Engine& engine, const std::string& backend, const std::string& rope) {
-  return {.model = std::filesystem::path(engine.file().name()).filename().string(),
-          .model_bytes = static_cast<int64_t>(engine.file().file_bytes()),
-          .compute = std::string(NameOf(engine.compute())),
-          .kv = NameOf(engine.kv_type()),
-          .backend = backend,
-          .rope = rope};
+Result<ModelSetup> ModelSetupOf(const Engine& engine, const std::string& backend, const std::string& rope) {
+  LH_ASSIGN(const uint64_t fingerprint, FingerprintModel(engine.file().name()));
+  return ModelSetup{.model = std::filesystem::path(engine.file().name()).filename().string(),
+                    .model_bytes = static_cast<int64_t>(engine.file().file_bytes()),
+                    .fingerprint = FingerprintText(fingerprint),
+                    .compute = std::string(NameOf(engine.compute())),
+                    .kv = NameOf(engine.kv_type()),
+                    .backend = backend,
+                    .rope = rope};
 }
 
 void AddModelSetup(const ModelSetup& setup, nlohmann::ordered_json& json) {
   json["model"] = setup.model;
   json["model_bytes"] = setup.model_bytes;
+  if (!setup.fingerprint.empty()) json["model_fingerprint"] = setup.fingerprint;
   json["compute"] = setup.compute;
   json["kv"] = setup.kv;
   json["backend"] = setup.backend;
@@ -28,6 +32,7 @@ void AddModelSetup(const ModelSetup& setup, nlohmann::ordered_json& json) {
 ModelSetup ParseModelSetup(const nlohmann::ordered_json& json) {
   return {.model = json.at("model"),
           .model_bytes = JsonCount(json, "model_bytes"),
+          .fingerprint = json.value("model_fingerprint", ""),
           .compute = json.at("compute"),
           .kv = json.at("kv"),
           .backend = json.at("backend"),

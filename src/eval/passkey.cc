@@ -45,12 +45,13 @@ Status CheckOptions(const PasskeyOptions& o) {
   return {};
 }
 
-PasskeySetup Setup(const PasskeyOptions& options, const Engine& engine, PromptForm form) {
+Result<PasskeySetup> Setup(const PasskeyOptions& options, const Engine& engine, PromptForm form) {
   const int64_t by_form = form == PromptForm::kChat ? kChatAnswerTokens : kPlainAnswerTokens;
-  return {.model = ModelSetupOf(engine, options.backend, options.rope),
-          .style = {.form = form, .filler = *FindPasskeyFiller(options.filler)},
-          .max_tokens = options.max_tokens > 0 ? options.max_tokens : by_form,
-          .seed = options.seed};
+  LH_ASSIGN(ModelSetup model, ModelSetupOf(engine, options.backend, options.rope));
+  return PasskeySetup{.model = std::move(model),
+                      .style = {.form = form, .filler = *FindPasskeyFiller(options.filler)},
+                      .max_tokens = options.max_tokens > 0 ? options.max_tokens : by_form,
+                      .seed = options.seed};
 }
 
 // In the order of their keys' places, so that each needs at most a little more of the common text.
@@ -123,8 +124,8 @@ Status Run::CheckMethods() {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
     if (first) {
       LH_ASSIGN(const PromptForm form, ResolvePromptForm(options.form, *engine));
-      setup = Setup(options, *engine, form);
-      LH_ASSIGN(by, ProvenanceOf(*engine));
+      LH_ASSIGN(setup, Setup(options, *engine, form));
+      by = ProvenanceOf(*engine);
     }
     for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(LongestText(length)));
     if (!first) continue;
@@ -185,7 +186,7 @@ Result<PasskeyRecord> Run::RunCase(Engine& engine, PromptReader& reader, const s
 Status Run::RunMethod(const std::string& attention) {
   std::vector<PasskeyCase> left;
   for (const PasskeyCase& c : cases) {
-    if (const PasskeyRecord* const done = log.Find(setup, attention, c, by)) {
+    if (const PasskeyRecord* const done = log.Find(setup, attention, c)) {
       log.AddFound(*done);
     } else {
       left.push_back(c);

@@ -104,18 +104,19 @@ std::string PasskeyCsv(std::span<const PasskeyRecord> records) {
   }
   std::string csv =
       "attn,length,cases,correct,digits_right,digits,mean_tokens,mean_shared,seconds,model,form,filler,"
-      "compute,kv,backend,max_tokens,rope\n";
+      "compute,kv,backend,max_tokens,rope,model_fingerprint\n";
   for (const Row& row : rows) {
     const Totals& t = row.totals;
     const auto mean = [&](int64_t total) {
       return static_cast<double>(total) / static_cast<double>(t.cases);
     };
-    csv += fmt::format("{},{},{},{},{},{},{:.1f},{:.1f},{:.3f},{},{},{},{},{},{},{},{}\n",
+    csv += fmt::format("{},{},{},{},{},{},{:.1f},{:.1f},{:.3f},{},{},{},{},{},{},{},{},{}\n",
                        CsvField(row.attention), row.length, t.cases, t.correct, t.digits_right, t.digits,
                        mean(t.tokens), mean(t.shared), t.seconds, CsvField(row.setup.model.model),
                        PromptFormName(row.setup.style.form), PasskeyFillerName(row.setup.style.filler),
                        row.setup.model.compute, row.setup.model.kv, row.setup.model.backend,
-                       row.setup.max_tokens, CsvField(row.setup.model.rope));
+                       row.setup.max_tokens, CsvField(row.setup.model.rope),
+                       CsvField(row.setup.model.fingerprint));
   }
   return csv;
 }

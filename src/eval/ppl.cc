@@ -67,7 +67,7 @@ Status Run::CheckMethods() {
     for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(length));
     if (methods.empty()) {
       LH_TRY(Tokenise(*engine));
-      LH_ASSIGN(by, ProvenanceOf(*engine));
+      by = ProvenanceOf(*engine);
     }
     methods.push_back({attention, engine->FollowsTextLength()});
   }
@@ -88,7 +88,8 @@ Status Run::Tokenise(const Engine& engine) {
                     "text, fewer samples or shorter --lengths",
                     options.text_name, n_text, options.n_samples, options.lengths.back(), needed));
   }
-  setup = {.model = ModelSetupOf(engine, options.backend, options.rope),
+  LH_ASSIGN(ModelSetup model, ModelSetupOf(engine, options.backend, options.rope));
+  setup = {.model = std::move(model),
            .text = options.text_name,
            .text_bytes = static_cast<int64_t>(options.text.size()),
            .text_hash = TextHash(options.text)};
@@ -122,7 +123,7 @@ Result<PplScore> Run::RunCase(PplSample& sample, const std::string& attention, c
 }
 
 Status Run::RunReading(Engine& engine, const std::string& attention, const std::vector<PplCase>& cases) {
-  const auto left = [&](const PplCase& c) { return log.Find(setup, attention, c, by) == nullptr; };
+  const auto left = [&](const PplCase& c) { return log.Find(setup, attention, c) == nullptr; };
   // Lengths that are known are read all the same, as parts of the longer ones; none behind the last new one.
   const auto end = std::find_if(cases.rbegin(), cases.rend(), left).base();
   LH_CHECK(end != cases.begin());
@@ -155,7 +156,7 @@ Status Run::RunMethod(const MeasuredMethod& method) {
     for (std::vector<PplCase>& reading : Readings(method, sample)) {
       bool complete = true;
       for (const PplCase& c : reading) {
-        const PplRecord* const done = log.Find(setup, method.attention, c, by);
+        const PplRecord* const done = log.Find(setup, method.attention, c);
         if (done != nullptr) log.AddFound(*done);
         complete = complete && done != nullptr;
       }

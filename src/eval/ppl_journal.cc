@@ -98,16 +98,16 @@ std::string PplCsv(std::span<const PplRecord> records) {
   }
   std::string csv =
       "attn,length,samples,tokens,mean_nll,standard_error,ppl,ppl_low,ppl_high,seconds,calls,text,"
-      "text_bytes,text_hash,model,compute,kv,backend,rope\n";
+      "text_bytes,text_hash,model,compute,kv,backend,rope,model_fingerprint\n";
   for (const Row& row : rows) {
     const PplSetup& setup = row.first->setup;
-    csv += fmt::format("{},{},{},{},{:.6f},{:.6f},{:.4f},{:.4f},{:.4f},{:.3f},{},{},{},{},{},{},{},{},{}\n",
-                       CsvField(row.first->attention), row.first->which.length, row.n_samples,
-                       row.score.n_tokens, row.score.mean(), row.score.standard_error(),
-                       row.score.perplexity(), row.score.lowest(), row.score.highest(), row.seconds,
-                       fmt::join(row.first->which.calls, " "), CsvField(setup.text), setup.text_bytes,
-                       setup.text_hash, CsvField(setup.model.model), setup.model.compute, setup.model.kv,
-                       setup.model.backend, CsvField(setup.model.rope));
+    csv += fmt::format(
+        "{},{},{},{},{:.6f},{:.6f},{:.4f},{:.4f},{:.4f},{:.3f},{},{},{},{},{},{},{},{},{},{}\n",
+        CsvField(row.first->attention), row.first->which.length, row.n_samples, row.score.n_tokens,
+        row.score.mean(), row.score.standard_error(), row.score.perplexity(), row.score.lowest(),
+        row.score.highest(), row.seconds, fmt::join(row.first->which.calls, " "), CsvField(setup.text),
+        setup.text_bytes, setup.text_hash, CsvField(setup.model.model), setup.model.compute, setup.model.kv,
+        setup.model.backend, CsvField(setup.model.rope), CsvField(setup.model.fingerprint));
   }
   return csv;
 }

@@ -228,7 +228,7 @@ Result<Question> RulerTask::Read(const Source& source) const try {
       fmt::format("{} is no sample of RULER ({})", files_[source.file].PlaceOf(source.index), error.what()));
 }
 
-// As many lines as fit, with the answer, into the length.
+// About as many lines as fit, with the answer, into the length; never more.
 Result<Question> RulerTask::Generate(const Engine& engine, PromptForm form, const Source& source,
                                      const CancelToken* cancel) const {
   RulerNeedles needles;
@@ -249,7 +249,7 @@ Result<Question> RulerTask::Generate(const Engine& engine, PromptForm form, cons
   LH_ASSIGN(const int64_t probe, tokens_with(kProbe));
   const double per_line = static_cast<double>(probe - frame) / kProbe;
   int64_t n_lines = static_cast<int64_t>(static_cast<double>(source.length - frame) / per_line);
-  // Lines are nearly alike: some steps from the guess are the largest number that fits.
+  // Lines are nearly alike: the guess is close, and where it is too much a step or two less will do.
   LH_ASSIGN(int64_t tokens, tokens_with(n_lines));
   while (tokens > source.length && n_lines > 0) {
     const double over = static_cast<double>(tokens - source.length);

@@ -186,7 +186,7 @@ std::string TaskCsv(std::span<const TaskRecord> all) {
   for (const std::string& name : names) csv += CsvField(name) + ",";
   csv +=
       "measure,unit,samples,documents,failed,mean,low,high,mean_tokens,seconds,model,compute,kv,backend,rope,"
-      "options,fingerprint";
+      "model_fingerprint,options,fingerprint";
   for (const std::string& name : value_names) csv += fmt::format(",{}", CsvField(name));
   csv += "\n";
   for (const Cell& cell : cells) {
@@ -203,8 +203,8 @@ std::string TaskCsv(std::span<const TaskRecord> all) {
     csv += cell.has_interval() ? fmt::format("{:.6g},{:.6g},", interval.low, interval.high) : ",,";
     csv += n == 0 ? "," : fmt::format("{:.1f},", cell.tokens / static_cast<double>(n));
     const ModelSetup& model = r.setup.model;
-    csv += fmt::format("{:.3f},{},{},{},{},{},{},{}", cell.seconds, CsvField(model.model), model.compute,
-                       model.kv, CsvField(model.backend), CsvField(model.rope),
+    csv += fmt::format("{:.3f},{},{},{},{},{},{},{},{}", cell.seconds, CsvField(model.model), model.compute,
+                       model.kv, CsvField(model.backend), CsvField(model.rope), CsvField(model.fingerprint),
                        CsvField(JsonLine(r.setup.options)), r.fingerprint);
     for (const std::string& name : value_names) {
       const auto value = cell.values.find(name);

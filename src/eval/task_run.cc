@@ -10,6 +10,7 @@
 #include <ctime>
 #include <new>
 
+#include "base/seconds.h"
 #include "eval/experiment.h"
 
 namespace longheads {
@@ -18,10 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostShards = 10000;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // What the run has cost so far, and by that what is left.
 class TimeLeft {
@@ -82,13 +79,14 @@ TaskSetup Run::Setup(const std::string& spec) const {
   if (task.measures_cost()) {
     setup.options["kv_ram"] = hooks.engine_options.kv_ram;
     setup.options["threads"] = hooks.engine_options.threads;
+    setup.options["machine"] = by.machine;
   }
   return setup;
 }
 
 // Null where the sample is to be run.
 const TaskRecord* Run::Done(const std::string& fingerprint, const Sample& sample) const {
-  const TaskRecord* const found = log.Find(fingerprint, "", sample, by);
+  const TaskRecord* const found = log.Find(fingerprint, "", sample);
   return found != nullptr && !found->failed.empty() && options.retry_failed ? nullptr : found;
 }
 
@@ -99,8 +97,8 @@ Status Run::CheckMethods() {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(spec));
     if (!first) continue;
     first = false;
-    model = ModelSetupOf(*engine, options.backend, options.rope);
-    LH_ASSIGN(by, ProvenanceOf(*engine));
+    LH_ASSIGN(model, ModelSetupOf(*engine, options.backend, options.rope));
+    by = ProvenanceOf(*engine);
     if (task.has_form()) {
       LH_ASSIGN(form, ResolvePromptForm(options.form, *engine));
     }

@@ -114,9 +114,10 @@ TEST_F(TaskRunTest, RecordsSayByWhatTheyWereMeasured) {
   EXPECT_EQ(by.threads, 1);
   EXPECT_EQ(by.program, ProgramAndCommit());
   EXPECT_EQ(by.machine, ProcessorName());
-  EXPECT_EQ(by.model_fingerprint, FingerprintText(*FingerprintModel(model_)));
+  EXPECT_EQ(records_[0].setup.model.fingerprint, FingerprintText(*FingerprintModel(model_)));
+  const std::string fingerprint = records_[0].fingerprint;
 
-  // Lines of before they did are gone on from; those of another file of weights are not.
+  // Results of another file of weights stay as they are, beside those of this one.
   const std::string path = directory_.File("out/echo.jsonl");
   const auto rewrite = [&](const auto& change) {
     std::string lines;
@@ -129,15 +130,28 @@ TEST_F(TaskRunTest, RecordsSayByWhatTheyWereMeasured) {
     std::ofstream(path) << lines;
   };
   rewrite([](Json& json) {
-    for (const char* const name : {"program", "machine", "model_fingerprint"}) json.erase(name);
+    TaskSetup other = ParseTaskJson(json.dump())->setup;
+    other.model.fingerprint = "0123456789abcdef";
+    json["model_fingerprint"] = other.model.fingerprint;
+    json["fingerprint"] = other.Fingerprint();
   });
-  ASSERT_TRUE(Run(Options(), task));
-  EXPECT_EQ(n_found_, 4);
-  EXPECT_EQ(records_[0].by.program, "");
-  rewrite([](Json& json) { json["model_fingerprint"] = "0123456789abcdef"; });
   ASSERT_TRUE(Run(Options(), task));
   EXPECT_EQ(n_found_, 0);
   EXPECT_EQ(n_run_, 4);
+  EXPECT_EQ(records_[0].fingerprint, fingerprint);
+  const std::string csv = ReadAll(directory_.File("out/echo.csv"));
+  EXPECT_NE(csv.find(",0123456789abcdef,"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("," + records_[0].setup.model.fingerprint + ","), std::string::npos) << csv;
+
+  // Lines of before weights were named are of weights nobody knows.
+  rewrite([](Json& json) {
+    TaskSetup older = ParseTaskJson(json.dump())->setup;
+    older.model.fingerprint = "";
+    for (const char* const name : {"program", "machine", "model_fingerprint"}) json.erase(name);
+    json["fingerprint"] = older.Fingerprint();
+  });
+  ASSERT_TRUE(Run(Options(), task));
+  EXPECT_EQ(n_found_, 0);
 }
 
 // Killed at any byte: what is whole is kept, the rest is run again, and the file ends up the same but for

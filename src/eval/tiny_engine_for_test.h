@@ -69,16 +69,14 @@ inline std::unique_ptr<Engine> TinyEngine(const TestDirectory& directory, const 
 }
 
 inline Provenance ExampleProvenance() {
-  return {.threads = 2,
-          .program = "longheads 1, commit 2",
-          .machine = "a \"processor\"",
-          .model_fingerprint = "0123456789abcdef"};
+  return {.threads = 2, .program = "longheads 1, commit 2", .machine = "a \"processor\""};
 }
 
 // With a name that needs care everywhere.
 inline ModelSetup ExampleModelSetup() {
   return {.model = "a,b\xff.gguf",
           .model_bytes = 98362432,
+          .fingerprint = "0123456789abcdef",
           .compute = "bf16",
           .kv = "bf16",
           .backend = "auto",

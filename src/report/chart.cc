@@ -176,6 +176,10 @@ std::vector<LineChart> SplitLines(LineChart chart) {
   return charts;
 }
 
+std::string PartName(const std::string& name, std::size_t i, std::size_t n) {
+  return n > 1 ? fmt::format("{}-{}", name, i + 1) : name;
+}
+
 std::string NeedleColour(double share) {
   constexpr std::array<std::array<int, 3>, 3> kStops = {
       {{0xF0, 0x49, 0x6E}, {0xEB, 0xB8, 0x39}, {0x0C, 0xD7, 0x9F}}};

@@ -35,6 +35,8 @@ struct LineChart {
 
 // With more lines than can be told apart, several charts of some each; each describes its numbers.
 std::vector<LineChart> SplitLines(LineChart chart);
+// The name of the i-th of n: NAME, or of several NAME-1, NAME-2, ...
+std::string PartName(const std::string& name, std::size_t i, std::size_t n);
 
 // Lines differ in colour, in the shape of their points and in their dashes. Values beyond four times the
 // lowest one on a logarithmic axis, where nothing is left to compare, are rings at the upper edge.

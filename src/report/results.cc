@@ -24,6 +24,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 Settings ModelSettings(const ModelSetup& model) {
   Settings settings = {{"model", model.model},
                        {"model size", fmt::format("{} bytes", model.model_bytes)},
+                       {"model fingerprint", model.fingerprint.empty() ? "not recorded" : model.fingerprint},
                        {"compute", model.compute},
                        {"keys and values", model.kv},
                        {"backend", model.backend}};

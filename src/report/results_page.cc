@@ -182,7 +182,7 @@ class Page {
   void Lines(const std::string& name, LineChart chart) {
     const std::vector<LineChart> charts = SplitLines(std::move(chart));
     for (std::size_t i = 0; i < charts.size(); ++i) {
-      Figure(charts.size() > 1 ? fmt::format("{}-{}", name, i + 1) : name, DrawLines(charts[i]));
+      Figure(PartName(name, i, charts.size()), DrawLines(charts[i]));
     }
   }
 
@@ -360,7 +360,6 @@ class Page {
     for (const auto& [name, value] : e.settings) {
       body_ += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", EscapeHtml(name), EscapeHtml(value));
     }
-    Origins(e, "model fingerprint", &Provenance::model_fingerprint);
     Origins(e, "measured by", &Provenance::program);
     Origins(e, "measured on", &Provenance::machine);
     body_ += "</dl></details>\n";

@@ -53,8 +53,7 @@ std::vector<SweepChart> SweepCharts(const std::vector<SweepRow>& rows, const Swe
     }
     const std::vector<LineChart> charts = SplitLines(std::move(chart));
     for (std::size_t i = 0; i < charts.size(); ++i) {
-      files.push_back({.name = charts.size() > 1 ? fmt::format("sweep-{}-{}.svg", name, i + 1)
-                                                 : fmt::format("sweep-{}.svg", name),
+      files.push_back({.name = PartName(fmt::format("sweep-{}", name), i, charts.size()) + ".svg",
                        .drawing = DrawLines(charts[i]).Standalone()});
     }
   };

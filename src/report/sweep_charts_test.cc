@@ -41,6 +41,7 @@ TEST(SweepCharts, HaveALineForEachMethodAndSayItsNumbers) {
   // 512 tokens in 5.12 s and 2.56 s: 100 and 200 a second, the median of the seconds 3.84.
   EXPECT_NE(charts[0].drawing.find("full: 512 133.3; 4k 133.3;"), std::string::npos) << charts[0].drawing;
   EXPECT_NE(charts[1].drawing.find("longheads: 512 50; 4k 50;"), std::string::npos);
+  EXPECT_NE(charts[0].drawing.find("Measured on "), std::string::npos);
   EXPECT_NE(charts[2].drawing.find("full: 512 3; 4k 3;"), std::string::npos);
 }
 

@@ -334,6 +334,14 @@ class Bench(unittest.TestCase):
             drawing = xml.etree.ElementTree.parse(out / f"sweep-{name}.svg").getroot()
             words = {element.text for element in drawing.iter() if element.tag.endswith("}text")}
             self.assertLessEqual({"full", "streaming-llm", "40", "100"}, words)
+        # More lines than one drawing tells apart, and nothing generated: nothing of the earlier drawings stays.
+        methods = ";".join(["full", *(f"streaming-llm,recent={n}" for n in range(32, 38))])
+        result = run("bench", "sweep", "-m", MODELS / "plain.gguf", "--attn", methods, "--lengths", 40, "--repeats", 1,
+                     "-n", 0, "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual({path.name for path in out.iterdir()},
+                         {"sweep.csv", "sweep.json", "sweep-prefill-1.svg", "sweep-prefill-2.svg", "sweep-memory-1.svg",
+                          "sweep-memory-2.svg"})
 
     def test_a_folder_that_cannot_be_written_is_found_before_the_work(self):
         taken = SCRATCH / "taken"

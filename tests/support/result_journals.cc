@@ -10,15 +10,15 @@ namespace longheads {
 namespace {
 
 ModelSetup Model() {
-  return {.model = "tiny <b>.gguf", .model_bytes = 1000, .compute = "f32", .kv = "f32", .backend = "auto"};
+  return {.model = "tiny <b>.gguf",
+          .model_bytes = 1000,
+          .fingerprint = "0123456789abcdef",
+          .compute = "f32",
+          .kv = "f32",
+          .backend = "auto"};
 }
 
-Provenance By() {
-  return {.threads = 2,
-          .program = "longheads 1, commit 2",
-          .machine = "a <processor>",
-          .model_fingerprint = "0123456789abcdef"};
-}
+Provenance By() { return {.threads = 2, .program = "longheads 1, commit 2", .machine = "a <processor>"}; }
 
 }  // namespace
 

@@ -23,7 +23,7 @@ SHIFT = 3  # between lines of neighbours
 Z = 1.96  # two-sided 95% quantile of the normal distribution
 
 # What a result depends on beside method and length: it is named where it varies.
-SETTINGS = ["model", "text", "text_hash", "form", "filler", "max_tokens", "compute", "kv", "backend", "rope"]
+SETTINGS = ["model", "model_fingerprint", "text", "text_hash", "form", "filler", "max_tokens", "compute", "kv", "backend", "rope"]
 
 STYLE = """text { font: 12px sans-serif; fill: #1f2328 } .grid { stroke: #7d8590; stroke-opacity: .3 }
 @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } }"""
