@@ -13,6 +13,7 @@
 #include "cli/context_reading.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/out_file.h"
 #include "cli/output.h"
 #include "cli/text_input.h"
 #include "engine/context.h"
@@ -135,6 +136,14 @@ Result<int> Append(const ContextOptions& options) {
         "drop it with --restart",
         options.path));
   }
+  if (ingest->interrupted_at_the_end() && n_before >= static_cast<int64_t>(tokens.size()) &&
+      std::equal(tokens.rbegin(), tokens.rend(), ingest->session().tokens().rbegin())) {
+    LH_TRY(ingest->Finish());
+    if (!options.quiet) {
+      Note("{} has this text already: its writer was interrupted at the very end\n", options.path);
+    }
+    return 0;
+  }
   if (!options.quiet) AnnounceReading(*engine, n_before + static_cast<int64_t>(tokens.size()), load.kv_disk);
   LH_TRY(ReadInto(*ingest, std::span(tokens).subspan(added.size()), options.quiet));
   LH_TRY(ingest->Finish());
@@ -143,6 +152,7 @@ Result<int> Append(const ContextOptions& options) {
 }
 
 Result<int> Export(const ContextOptions& options) {
+  LH_TRY(CheckNotInput("--out", options.out, options.path, "the context file"));
   LH_ASSIGN(const ContextReader reader, ContextReader::Open(options.path, {}));
   LH_ASSIGN(const ContextSetup setup, ParseContextSetup(options.path, reader.header().metadata));
   const std::vector<int32_t>& tokens = reader.contents().tokens;
@@ -152,6 +162,7 @@ Result<int> Export(const ContextOptions& options) {
   } else {
     LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
     LH_ASSIGN(EngineOptions load, OptionsFor(setup, given));
+    LH_TRY(CheckNotInput("--out", options.out, load.model_path, "the model file"));
     load.kv_may_leave = false;  // no page is asked for
     LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
     LH_TRY(CheckMadeWith(*engine, options.path, reader.header(), setup));

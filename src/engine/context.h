@@ -51,6 +51,8 @@ class ContextIngest {
   ~ContextIngest();
 
   const ContextSetup& setup() const { return setup_; }
+  // Whether an earlier Append had added all of its text and was interrupted while it finished.
+  bool interrupted_at_the_end() const { return interrupted_at_the_end_; }
   // What has been read and is on disk; where a block was read but could not be written, as on a full disk,
   // with that block, which the next call of Read or Finish tries to write first.
   const Session& session() const { return session_; }
@@ -78,7 +80,8 @@ class ContextIngest {
   std::shared_ptr<PageFile> pages_before_;  // where the engine's pages went
   Session session_;
   int64_t block_ram_before_;
-  int64_t committed_ = 0;        // tokens of the session
+  int64_t committed_ = 0;  // tokens of the session
+  bool interrupted_at_the_end_ = false;
   uint64_t replaced_bytes_ = 0;  // of the method's state, which the next commit writes anew
 };
 

@@ -73,6 +73,9 @@ class ContextWriter {
   struct Resumed {
     std::unique_ptr<ContextWriter> writer;
     ContextContents contents;  // what was committed: restore from it, and go on behind its last token
+    // Of Append: all of it is finished, and yet not by a writer that came to its end, or one superblock was
+    // lost since. Finish mends that.
+    bool interrupted_at_the_end = false;
   };
   // Goes on with PATH.partial behind its newest commit; what was written later is cut off. kInvalidInput
   // where there is none, nothing was committed yet (Create replaces it), or it is damaged.

@@ -748,17 +748,58 @@ class Again(Case):
         self.assertIn(b"other words", self.must(["context", "export", self.file, *model()])[-40:])
 
 
+    def test_an_addition_that_was_interrupted_at_its_very_end_is_not_read_twice(self):
+        self.must(ingest(self.file, text_of(1, 200)))
+        self.must(append(self.file, text_of(2, 100)))
+        whole, tokens = self.file.read_bytes(), self.info()["tokens"]
+        # Finishing writes a superblock, and the same once more into the other's place: there it is interrupted.
+        (header_bytes,) = struct.unpack_from("<Q", whole, 16)
+        last = max((header_bytes, header_bytes + 4096), key=lambda at: struct.unpack_from("<Q", whole, at + 16))
+        self.file.write_bytes(whole[:last] + bytes(4096) + whole[last + 4096:])
+        self.assertEqual(run(["context", "verify", self.file]).returncode, 2)
+        told = run([word for word in append(self.file, text_of(2, 100)) if word != "--quiet"])
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertIn(b"has this text already", told.stderr)
+        self.assertEqual(self.info()["tokens"], tokens)
+        self.must(["context", "verify", self.file])
+        # Whoever says it again means it.
+        self.must(append(self.file, text_of(2, 100)))
+        self.assertGreater(self.info()["tokens"], tokens)
+
+    def test_a_text_is_exported_to_a_file_but_not_over_what_it_comes_from(self):
+        self.must(ingest(self.file, text_of(1, 200)))
+        before = self.file.read_bytes()
+        link = self.folder / "link"
+        link.symlink_to(self.file)
+        for out in (self.file, link):
+            self.refused(["context", "export", self.file, *model(), "-o", out], "--out", "the context file itself")
+            self.refused(["context", "export", self.file, "--tokens", "-o", out], "--out", "the context file itself")
+        weights = model()[1]
+        self.refused(["context", "export", self.file, *model(), "-o", weights], "--out", "the model file itself")
+        self.assertEqual(self.file.read_bytes(), before)
+        said = self.must(["context", "export", self.file, *model()])
+        self.must(["context", "export", self.file, *model(), "-o", self.folder / "text.txt"])
+        self.assertEqual((self.folder / "text.txt").read_bytes(), said)
+
+
 class Format(Case):
     """What ingest and append write is what docs/context-file.md says, as a reader knows that was written from it."""
 
     def test_another_reader_finds_the_same_text(self):
-        for method in ("full", LONGHEADS, "infllm,n_init=4,n_local=64,block=16,top_k=2,representatives=2,exec_block=32",
-                       "self-extend,group=4,window=64"):
+        env = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache")}
+        self.must(["fit-esa", *model(), "--n-local", 64], env=env)
+        methods = [("full", "plain"), (LONGHEADS, "plain"), ("self-extend,group=4,window=64", "plain"),
+                   ("infllm,n_init=4,n_local=64,block=16,top_k=2,representatives=2,exec_block=32", "plain"),
+                   ("esa,n_init=4,k=32,n_local=64,chunk=32", "plain"), ("moba,chunk=64,top_k=2", "plain"),
+                   ("quest,page=16,budget=64,dense_layers=1", "plain"),
+                   ("landmark,block=16,top_k=2,token=272", "other-vocabulary")]
+        for method, name in methods:
             for kv_type in ("f32", "bf16", "q8"):
                 with self.subTest(method=method, kv_type=kv_type):
-                    self.must(ingest(self.file, text_of(1, 300), "--attn", method, "--kv-type", kv_type, "--restart"))
+                    self.must(ingest(self.file, text_of(1, 300), "--attn", method, "--kv-type", kv_type, "--restart",
+                                     name=name), env=env)
                     one = verify.read(self.file).summary()
-                    self.must(append(self.file, text_of(2, 200)))
+                    self.must(append(self.file, text_of(2, 200), name=name), env=env)
                     two = verify.read(self.file).summary()
                     info = json.loads(self.must(["context", "info", self.file, "--json"]))
                     for key in ("tokens", "model_tokens", "checkpoints", "state_bytes"):

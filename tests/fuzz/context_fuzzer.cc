@@ -1,6 +1,6 @@
-// Any bytes as a context file: opened, all of it read, and appended to where that is allowed. What was opened
-// once must be there again afterwards. With the first byte odd the checksums are made to match, so that what
-// lies behind them is reached.
+// Any bytes as a context file: opened, all of it read, its metadata too, and appended to where that is
+// allowed. What was opened once must be there again afterwards. With the first byte odd the checksums are
+// made to match, so that what lies behind them is reached.
 #include <unistd.h>
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "engine/context.h"
 #include "formats/context_reader.h"
 #include "formats/context_writer.h"
 #include "tests/support/context_cases.h"
@@ -51,6 +52,8 @@ bool ReadAll(const std::string& path, ContextReader::Which which) {
   const ContextContents& contents = reader->contents();
   LH_CHECK(contents.tokens.size() == contents.phases.size());
   LH_CHECK(contents.states.size() == reader->header().geometry.n_layers);
+  if (const auto setup = ParseContextSetup(path, reader->header().metadata); !setup)
+    CheckError(setup.error(), path);
   const auto damage = reader->Verify(pool, {});
   LH_CHECK(damage.has_value());
   for (const std::string& sentence : *damage) CheckError({ErrorKind::kIo, sentence}, path);
