@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -14,6 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+
+std::atomic<uint64_t> pretended{kUnlimited};
 
 // The files of one version of control groups.
 struct GroupFiles {
@@ -55,8 +58,12 @@ uint64_t LeftUpFrom(const fs::path& mount, const std::string& path, const GroupF
 
 }  // namespace
 
+PretendedMemory::PretendedMemory(uint64_t bytes) { pretended.store(bytes, std::memory_order_relaxed); }
+PretendedMemory::~PretendedMemory() { pretended.store(kUnlimited, std::memory_order_relaxed); }
+
 uint64_t AvailableMemory(const std::string& root) {
-  uint64_t available = kUnlimited;
+  uint64_t available = pretended.load(std::memory_order_relaxed);
+  if (available != kUnlimited) return available;
   std::ifstream meminfo(fs::path(root) / "proc/meminfo");
   for (std::string line; std::getline(meminfo, line);) {
     std::istringstream words(line);

@@ -16,4 +16,15 @@ uint64_t AvailableMemory(const std::string& root = "/");
 void ResetPeakMemory();
 uint64_t PeakMemory();
 
+// ---- For tests ----
+
+// As long as it lives AvailableMemory() says this; one at a time.
+class PretendedMemory {
+ public:
+  explicit PretendedMemory(uint64_t bytes);
+  ~PretendedMemory();
+  PretendedMemory(const PretendedMemory&) = delete;
+  PretendedMemory& operator=(const PretendedMemory&) = delete;
+};
+
 }  // namespace longheads

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "base/memory.h"
 #include "tests/support/allocations.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/model_file.h"
@@ -239,6 +240,55 @@ TEST(Engine, RefusesATextForWhichThereIsNoMemoryBeforeItStarts) {
   EXPECT_NE(hidden.error().message.find("1073741824"), std::string::npos) << hidden.error().message;
   EXPECT_NE(hidden.error().message.find("--kv-type q8"), std::string::npos) << hidden.error().message;
   EXPECT_EQ(session.size(), 0);
+}
+
+TEST(Engine, NamesTheFlagsThatHelpWhereMemoryIsShort) {
+  ModelFile file(TinyLlama(kTiny));
+  EngineOptions options{.model_path = file.path(), .attention = "full", .compute = "f32", .threads = 1};
+  const auto refusal = [&] {
+    const Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    const Session session = (*engine)->NewSession();
+    EXPECT_TRUE((*engine)->CheckMemory(session, 4000));
+    const MemoryPlan plan = (*engine)->PlanMemory(4000);
+    const PretendedMemory all_but_a_little(plan.total() - (64 << 10));
+    const Status status = (*engine)->CheckMemory(session, 4000);
+    EXPECT_FALSE(status);
+    EXPECT_TRUE((*engine)->CheckMemory(session, 400)) << "a shorter text fits";
+    const Status opening = (*engine)->CheckOpening(4000);
+    EXPECT_FALSE(opening);
+    if (!opening) {
+      EXPECT_NE(opening.error().message.find("the text's 4000 tokens take"), std::string::npos);
+    }
+    return status ? std::string() : status.error().message;
+  };
+  const auto says = [](const std::string& sentence, const char* words) {
+    return sentence.find(words) != std::string::npos;
+  };
+  const std::string all = refusal();
+  EXPECT_TRUE(says(all, "4000 more tokens take") && says(all, "a shorter text")) << all;
+  EXPECT_TRUE(says(all, "or --kv-ram, which keeps the rest on disk") && says(all, "or --kv-type q8")) << all;
+  options.kv_type = "q8";
+  const std::string q8 = refusal();
+  EXPECT_TRUE(says(q8, "or --kv-ram") && !says(q8, "q8")) << q8;
+  options.kv_type = "f32";
+  options.kv_ram = 2 << 20;
+  options.kv_disk = testing::TempDir();
+  const std::string limited = refusal();
+  EXPECT_TRUE(says(limited, "or a smaller --kv-ram") && !says(limited, "which keeps")) << limited;
+}
+
+TEST(Engine, RefusesToLayOutWeightsAnewWhereThereIsNoRoomForThem) {
+  TinyLlamaOptions model = kTiny;
+  model.ffn = 64;
+  model.weight_type = DType::kQ4_1;
+  const ModelFile file(TinyLlama(model));
+  const PretendedMemory little(1 << 10);
+  const auto engine = Engine::Load({.model_path = file.path(), .attention = "full", .compute = "int8"});
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().kind, ErrorKind::kOutOfMemory);
+  EXPECT_NE(engine.error().message.find("use --compute f32 or bf16"), std::string::npos)
+      << engine.error().message;
 }
 
 TEST(Engine, TellsWhatATextTakes) {

@@ -87,8 +87,7 @@ Status MovePage(const PageTransfer& transfer) noexcept try {
 }
 
 Result<std::unique_ptr<PageIo>> MakePageIo(std::string_view name, PageIo::Done done) {
-  // Faults that tests inject are met on the way of plain calls.
-  if (name == "io_uring" || (name == "auto" && InstalledFileFaults() == nullptr)) {
+  if (name == "io_uring" || name == "auto") {
     std::string declined;
     if (std::unique_ptr<PageIo> io = MakeUringIo(done, declined)) return io;
     if (name == "io_uring") return Unsupported(fmt::format("io_uring is not allowed here: {}", declined));

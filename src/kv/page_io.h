@@ -40,7 +40,7 @@ class PageIo {
 // that.
 Status MovePage(const PageTransfer& transfer) noexcept;
 
-// "threads", "io_uring", or "auto": io_uring where the system allows it and nobody injects faults into files.
+// "threads", "io_uring", or "auto": io_uring where the system allows it.
 Result<std::unique_ptr<PageIo>> MakePageIo(std::string_view name, PageIo::Done done);
 
 }  // namespace longheads

@@ -3,6 +3,7 @@
 
 #include <liburing.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -37,6 +38,16 @@ void ShowSanitizer([[maybe_unused]] const PageTransfer& transfer, [[maybe_unused
 #endif
 }
 
+FileOperation OperationOf(const PageTransfer& transfer) {
+  const bool reads = transfer.direction == PageTransfer::Direction::kRead;
+  return {.call = reads ? FileCall::kRead : FileCall::kWrite,
+          .path = transfer.file->path(),
+          .descriptor = transfer.file->descriptor(),
+          .offset = transfer.offset,
+          .size = transfer.bytes.size(),
+          .data = reads ? nullptr : transfer.bytes.data()};
+}
+
 class UringIo final : public PageIo {
  public:
   UringIo(const io_uring& ring, Done done)
@@ -59,7 +70,10 @@ class UringIo final : public PageIo {
   void Submit(std::span<const PageTransfer> transfers) override {
     std::unique_lock lock(mutex_);
     for (const PageTransfer& transfer : transfers) {
-      auto* const copy = new (std::nothrow) PageTransfer(transfer);
+      FileFaults* const faults = InstalledFileFaults();
+      const FileFaults::Verdict verdict =
+          faults != nullptr ? faults->Before(OperationOf(transfer)) : FileFaults::Verdict();
+      auto* const copy = verdict.error == 0 ? new (std::nothrow) PageTransfer(transfer) : nullptr;
       io_uring_sqe* const entry = copy != nullptr ? NextEntry() : nullptr;
       if (entry == nullptr) {
         lock.unlock();
@@ -68,7 +82,7 @@ class UringIo final : public PageIo {
         lock.lock();
         continue;
       }
-      const auto size = static_cast<unsigned>(transfer.bytes.size());
+      const auto size = static_cast<unsigned>(std::min<uint64_t>(transfer.bytes.size(), verdict.most));
       const int file = transfer.file->descriptor();
       if (transfer.direction == PageTransfer::Direction::kRead) {
         io_uring_prep_read(entry, file, transfer.bytes.data(), size, transfer.offset);
@@ -122,6 +136,9 @@ class UringIo final : public PageIo {
         if (io_uring_sq_ready(&ring_) > 0) Enter();
       }
       ShowSanitizer(*transfer, moved);
+      if (FileFaults* const faults = InstalledFileFaults(); faults != nullptr && moved >= 0) {
+        faults->After(OperationOf(*transfer), moved);
+      }
       const bool whole = moved >= 0 && static_cast<std::size_t>(moved) == transfer->bytes.size();
       // Plain calls bring the rest, or the error with its sentence.
       done_(*transfer, whole ? Status() : MovePage(*transfer));

@@ -329,9 +329,9 @@ TEST_P(KvPoolIoTest, FlushedPagesCanBeAdopted) {
   }
 }
 
-TEST(KvPool, AFailedReadEndsThatRequestAlone) {
+TEST_P(KvPoolIoTest, AFailedReadEndsThatRequestAlone) {
   Faults faults;  // outlives the pool, whose threads ask it
-  const Store store;
+  const Store store(kLeast, 0, GetParam());
   const auto pages = store.Filled(200);
   faults.Set(/*reads=*/true, /*writes=*/false);
   EXPECT_THROW(store.pool->Read(*pages[0]), PageError);
@@ -343,9 +343,9 @@ TEST(KvPool, AFailedReadEndsThatRequestAlone) {
   EXPECT_TRUE(store.Holds(*pages[1], 2));
 }
 
-TEST(KvPool, AFullDiskEndsThatRequestAndLosesNothing) {
+TEST_P(KvPoolIoTest, AFullDiskEndsThatRequestAndLosesNothing) {
   Faults faults;  // outlives the pool, whose threads ask it
-  const Store store;
+  const Store store(kLeast, 0, GetParam());
   auto pages = store.Filled(static_cast<int>(kLeast) / 2);
   faults.Set(false, /*writes=*/true);
   bool failed = false;
@@ -367,9 +367,9 @@ TEST(KvPool, AFullDiskEndsThatRequestAndLosesNothing) {
   }
 }
 
-TEST(KvPool, ThreadsThatFlushToAFullDiskAllHearOfIt) {
+TEST_P(KvPoolIoTest, ThreadsThatFlushToAFullDiskAllHearOfIt) {
   Faults faults;  // outlives the pool, whose threads ask it
-  const Store store(4 * kLeast);
+  const Store store(4 * kLeast, 0, GetParam());
   const auto pages = store.Filled(static_cast<int>(kLeast));
   std::vector<KvPage*> all;
   for (const auto& page : pages) all.push_back(page.get());
