@@ -30,6 +30,7 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 DEFAULT_MODEL = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"
 GIB = 1 << 30
 KEY = 71432
+PROGRESS = re.compile(r"\d+ % of \d+ tokens, ")
 
 
 class MemoryLimit:
@@ -102,7 +103,7 @@ def run(command, limit, stdin=None, kill_after=None):
     return {"command": " ".join(map(str, command)), "killed": killed, "seconds": round(seconds, 1),
             "cpu_seconds": round(used.ru_utime + used.ru_stime, 1), "peak_rss": used.ru_maxrss * 1024,
             "peak_with_cache": limit.peak(), "memory_limit": limit.size if limit.folder else None,
-            "out": answer, "notes": [line for line in said.splitlines() if line.strip()]}
+            "out": answer, "notes": [line for line in said.splitlines() if line.strip() and not PROGRESS.search(line)]}
 
 
 def leave_cache(path):
