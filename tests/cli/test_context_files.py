@@ -881,6 +881,19 @@ class Budget(Case):
         for threads in (1, 4):
             self.grows_as_planned(self.SHORT, threads, "--kv-ram", "32m")
 
+    def test_other_methods_and_types_keep_to_it(self):
+        for method in (["--attn", "infllm,n_init=16,n_local=128,block=64,top_k=2,exec_block=128", "--compute", "int8",
+                        "--kv-type", "q8"],
+                       ["--attn", "esa,n_init=16,n_local=128,k=64,chunk=128,score=exact", "--compute", "f32"],
+                       ["--attn", "quest,budget=256", "--compute", "f32", "--kv-type", "bf16"]):
+            self.METHOD = method
+            plan = self.plan(self.LONG, 2, "--kv-ram", "32m")
+            for read in self.reads(self.LONG, 2, "--kv-ram", "32m"):
+                with self.subTest(method=method, command=read[0]):
+                    peak = self.peak(read)
+                    self.assertLess(peak, 1.05 * plan.total + plan.own)
+                    self.assertGreater(peak, plan.total)
+
     def test_asking_keeps_to_it(self):
         """One page a head of the text and one of the question fill --kv-ram; what is known of the others is added."""
         for text, threads in ((self.SHORT, 1), (self.LONG, 2), (self.SHORT, 4)):
