@@ -136,8 +136,9 @@ Result<int> Append(const ContextOptions& options) {
         "drop it with --restart",
         options.path));
   }
-  if (ingest->interrupted_at_the_end() && n_before >= static_cast<int64_t>(tokens.size()) &&
-      std::equal(tokens.rbegin(), tokens.rend(), ingest->session().tokens().rbegin())) {
+  if (const auto& interrupted = ingest->tokens_before_interrupted_finish();
+      interrupted &&
+      std::ranges::equal(std::span(ingest->session().tokens()).subspan(*interrupted), tokens)) {
     LH_TRY(ingest->Finish());
     if (!options.quiet) {
       Note("{} has this text already: its writer was interrupted at the very end\n", options.path);

@@ -230,7 +230,7 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::GoOn(Engine& engine, Conte
   engine.FitBlocksTo(block_ram);
   LH_TRY(SessionArchive::Restore(engine, resumed.contents, ingest->pages_, path, ingest->session_));
   ingest->committed_ = ingest->session_.size();
-  ingest->interrupted_at_the_end_ = resumed.interrupted_at_the_end;
+  ingest->tokens_before_interrupted_finish_ = resumed.tokens_before_interrupted_finish;
   return ingest;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -51,8 +52,11 @@ class ContextIngest {
   ~ContextIngest();
 
   const ContextSetup& setup() const { return setup_; }
-  // Whether an earlier Append had added all of its text and was interrupted while it finished.
-  bool interrupted_at_the_end() const { return interrupted_at_the_end_; }
+  // ContextWriter::Resumed's: an earlier Append had added all of its text and was interrupted while it
+  // finished; how many tokens there were before.
+  const std::optional<uint64_t>& tokens_before_interrupted_finish() const {
+    return tokens_before_interrupted_finish_;
+  }
   // What has been read and is on disk; where a block was read but could not be written, as on a full disk,
   // with that block, which the next call of Read or Finish tries to write first.
   const Session& session() const { return session_; }
@@ -81,7 +85,7 @@ class ContextIngest {
   Session session_;
   int64_t block_ram_before_;
   int64_t committed_ = 0;  // tokens of the session
-  bool interrupted_at_the_end_ = false;
+  std::optional<uint64_t> tokens_before_interrupted_finish_;
   uint64_t replaced_bytes_ = 0;  // of the method's state, which the next commit writes anew
 };
 

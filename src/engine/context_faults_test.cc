@@ -41,7 +41,7 @@ constexpr int64_t kText =
     2603;  // a block and a part of one; 66 pages, 2 more than the least that memory may hold
 constexpr int64_t kMore = 300;
 
-// One call fails, or transfers are short. While it is there, pages go by plain calls.
+// One call fails, or transfers are short.
 class Faults final : public FileFaults {
  public:
   Faults() { InstallFileFaults(this); }
@@ -229,7 +229,6 @@ TEST_P(ContextEngineFaultsTest, ShortTransfersMakeNoDifference) {
 
 // The file below it: formats/context_faults_test.cc.
 TEST_P(ContextEngineFaultsTest, EveryAllocationThatFailsIsAnErrorOrMakesNoDifference) {
-  Faults plain;
   constexpr int64_t kAll = kSanitized ? 20 : 40;
   int64_t stride = 1;
   int n_errors = 0;
@@ -262,11 +261,7 @@ class ContextEnginePowerLossTest : public ContextEngineFaultsTest {};
 
 TEST_P(ContextEnginePowerLossTest, LeavesATextThatGoesOnToTheSameBytes) {
   WriteFolder(folder_, begin_);
-  std::unique_ptr<Engine> engine;
-  {
-    const Faults plain;
-    engine = Load();
-  }
+  const std::unique_ptr<Engine> engine = Load();
   WrittenFiles written(folder_);
   const Status status = scenario_.attempt(*engine);
   written.Stop();

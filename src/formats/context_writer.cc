@@ -210,14 +210,15 @@ Result<ContextWriter::Resumed> ContextWriter::Append(const std::string& path, Fr
   }
   std::unique_ptr<ContextWriter> writer(
       new ContextWriter(target, target, std::move(file), RawFile(), std::move(frame)));
-  if (from == From::kNewest) {
-    const auto& other = writer->frame_.superblocks[(superblock.sequence + 1) % 2];
-    const bool at_the_end =
-        superblock.newest == superblock.finished && (!other || other->finished != superblock.finished);
-    LH_ASSIGN(Resumed resumed, GoOn(std::move(writer), superblock.newest));
-    resumed.interrupted_at_the_end = at_the_end;
+  const auto& other = writer->frame_.superblocks[(superblock.sequence + 1) % 2];
+  if (superblock.newest == superblock.finished && other && other->finished != superblock.finished &&
+      other->finished.exists()) {
+    LH_ASSIGN(const ContextChain before, ReadContextContents(writer->file_, writer->frame_, other->finished));
+    LH_ASSIGN(Resumed resumed, GoOn(std::move(writer), superblock.finished));
+    resumed.tokens_before_interrupted_finish = before.contents.tokens.size();
     return resumed;
   }
+  if (from == From::kNewest) return GoOn(std::move(writer), superblock.newest);
   if (superblock.newest != superblock.finished) {
     // Before what it names is overwritten.
     LH_TRY(writer->WriteSuperblock(superblock.finished, superblock.finished));

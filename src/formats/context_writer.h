@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -73,9 +74,9 @@ class ContextWriter {
   struct Resumed {
     std::unique_ptr<ContextWriter> writer;
     ContextContents contents;  // what was committed: restore from it, and go on behind its last token
-    // Of Append: all of it is finished, and yet not by a writer that came to its end, or one superblock was
-    // lost since. Finish mends that.
-    bool interrupted_at_the_end = false;
+    // Of Append: a writer before finished all that it had added and was interrupted before it said so twice;
+    // the tokens that were there before it. Finish ends that.
+    std::optional<uint64_t> tokens_before_interrupted_finish = {};
   };
   // Goes on with PATH.partial behind its newest commit; what was written later is cut off. kInvalidInput
   // where there is none, nothing was committed yet (Create replaces it), or it is damaged.

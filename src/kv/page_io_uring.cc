@@ -48,6 +48,17 @@ FileOperation OperationOf(const PageTransfer& transfer) {
           .data = reads ? nullptr : transfer.bytes.data()};
 }
 
+// Of a test's faults; a signal's is no error.
+FileFaults::Verdict VerdictOn(const PageTransfer& transfer) {
+  FileFaults::Verdict verdict;
+  if (FileFaults* const faults = InstalledFileFaults()) {
+    do {
+      verdict = faults->Before(OperationOf(transfer));
+    } while (verdict.error == EINTR);
+  }
+  return verdict;
+}
+
 class UringIo final : public PageIo {
  public:
   UringIo(const io_uring& ring, Done done)
@@ -70,10 +81,15 @@ class UringIo final : public PageIo {
   void Submit(std::span<const PageTransfer> transfers) override {
     std::unique_lock lock(mutex_);
     for (const PageTransfer& transfer : transfers) {
-      FileFaults* const faults = InstalledFileFaults();
-      const FileFaults::Verdict verdict =
-          faults != nullptr ? faults->Before(OperationOf(transfer)) : FileFaults::Verdict();
-      auto* const copy = verdict.error == 0 ? new (std::nothrow) PageTransfer(transfer) : nullptr;
+      const FileFaults::Verdict verdict = VerdictOn(transfer);
+      if (verdict.error != 0) {
+        lock.unlock();
+        done_(transfer,
+              tl::unexpected<Error>(FileError(transfer.file->path(), "move a page", verdict.error)));
+        lock.lock();
+        continue;
+      }
+      auto* const copy = new (std::nothrow) PageTransfer(transfer);
       io_uring_sqe* const entry = copy != nullptr ? NextEntry() : nullptr;
       if (entry == nullptr) {
         lock.unlock();

@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kv/sequence.h"
@@ -29,9 +30,15 @@ class Faults final : public FileFaults {
   ~Faults() override { InstallFileFaults(nullptr); }
   Verdict Before(const FileOperation& operation) override {
     std::lock_guard lock(mutex_);
-    if (operation.call == FileCall::kRead && fail_reads) return {.error = EIO};
+    if (operation.call == FileCall::kRead && (fail_reads || std::exchange(fail_one_read, false))) {
+      return {.error = EIO};
+    }
     if (operation.call == FileCall::kWrite && fail_writes) return {.error = ENOSPC};
     return {};
+  }
+  void FailOneRead() {
+    std::lock_guard lock(mutex_);
+    fail_one_read = true;
   }
   void Set(bool reads, bool writes) {
     std::lock_guard lock(mutex_);
@@ -42,6 +49,7 @@ class Faults final : public FileFaults {
  private:
   std::mutex mutex_;
   bool fail_reads = false;
+  bool fail_one_read = false;
   bool fail_writes = false;
 };
 
@@ -339,6 +347,9 @@ TEST_P(KvPoolIoTest, AFailedReadEndsThatRequestAlone) {
   store.pool->ReadAhead(ahead, KvPool::Asked::kForCertain);
   EXPECT_THROW(store.pool->Read(*pages[1]), PageError);
   faults.Set(false, false);
+  faults.FailOneRead();
+  EXPECT_THROW(store.pool->Read(*pages[2]), PageError);
+  EXPECT_TRUE(store.Holds(*pages[2], 3));
   EXPECT_TRUE(store.Holds(*pages[0], 1));
   EXPECT_TRUE(store.Holds(*pages[1], 2));
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -98,22 +100,21 @@ Status WriteResults(const std::string& dir, const std::vector<SweepRow>& rows, c
   if (dir.empty()) return {};
   const std::filesystem::path folder(dir);
   LH_TRY(WriteFile((folder / "sweep.csv").string(), SweepCsv(rows, limits, setup)));
-  return WriteFile((folder / "sweep.json").string(), SweepJson(rows, limits, setup) + "\n");
-}
-
-// In the place of all that an earlier sweep drew: how many there are, and of what, changes.
-Status WriteDrawings(const std::string& dir, const std::vector<SweepRow>& rows, const SweepSetup& setup) {
-  if (dir.empty() || rows.empty()) return {};
+  LH_TRY(WriteFile((folder / "sweep.json").string(), SweepJson(rows, limits, setup) + "\n"));
+  std::set<std::string> drawn;
+  for (const SweepChart& chart : SweepCharts(rows, setup)) {
+    LH_TRY(WriteFile((folder / chart.name).string(), chart.drawing));
+    drawn.insert(chart.name);
+  }
+  // How many there are, and of what, changes: what is left of an earlier sweep would tell of something else.
+  const std::regex a_drawing("sweep-(prefill|decode|memory)(-[0-9]+)?\\.svg");
   std::error_code error;
   std::vector<std::filesystem::path> old;
-  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("sweep-") && name.ends_with(".svg")) old.push_back(entry.path());
+    if (std::regex_match(name, a_drawing) && !drawn.contains(name)) old.push_back(entry.path());
   }
   for (const std::filesystem::path& path : old) std::filesystem::remove(path, error);
-  for (const SweepChart& chart : SweepCharts(rows, setup)) {
-    LH_TRY(WriteFile((std::filesystem::path(dir) / chart.name).string(), chart.drawing));
-  }
   return {};
 }
 
@@ -165,10 +166,8 @@ Result<int> RunSweepCommand(SweepCommandOptions options) {
     WriteOutput(fmt::format("\n{}, {} repeats, {} tokens generated after each prompt\n{}", setup.model,
                             options.sweep.repeats, options.sweep.n_decode, SweepTable(rows, limits)));
   }
-  const Status drawn = WriteDrawings(options.out_dir, rows, setup);
   LH_TRY(status);
   LH_TRY(written);
-  LH_TRY(drawn);
   return 0;
 }
 

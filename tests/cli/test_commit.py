@@ -29,7 +29,7 @@ class Commit(unittest.TestCase):
         return text[len(begin):-2]
 
     def git(self, *words, cwd=None):
-        return subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words], cwd=cwd or self.source, check=True,
+        return subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false", *words], cwd=cwd or self.source, check=True,
                               stdout=subprocess.PIPE, text=True).stdout.strip()
 
     def test_sources_without_history_or_without_git(self):
