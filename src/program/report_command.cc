@@ -24,6 +24,10 @@ struct ReportOptions {
 };
 
 Result<int> MakeReportFiles(const ReportOptions& options) {
+  if (std::filesystem::path(options.page).extension() == ".jsonl") {
+    return InvalidInput(
+        fmt::format("-o {} has the name of results themselves: name an .html file", options.page));
+  }
   LH_ASSIGN(const Results results, ReadResults(options.directory));
   const Report report = MakeReport(
       results,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/out_file.h"
 #include "cli/output.h"
 #include "formats/output_file.h"
 #include "report/selection_figure.h"
@@ -26,6 +27,8 @@ Result<int> View(const ViewOptions& options) {
   if (options.page.empty() && options.figure.empty()) {
     return InvalidInput("nothing is asked for: give -o FILE for a page, --svg FILE for a figure, or both");
   }
+  LH_TRY(CheckNotInput("-o", options.page, options.trace, "the trace"));
+  LH_TRY(CheckNotInput("--svg", options.figure, options.trace, "the trace"));
   LH_ASSIGN(const SelectionView view, ReadSelectionView(options.trace, {.needle = options.needle}));
   const int64_t n_frames = static_cast<int64_t>(view.frames.size());
   if (options.token && (*options.token < 1 || *options.token > n_frames)) {
@@ -47,7 +50,7 @@ void AddViewCommand(CLI::App& program, Command& command) {
   CLI::App* const app =
       program.add_subcommand("view", "Shows what each head chose to see: a page or a figure of a trace");
   const auto options = std::make_shared<ViewOptions>();
-  app->add_option("trace", options->trace, "what 'longheads run --trace FILE' wrote")
+  app->add_option("trace", options->trace, "what --trace FILE of 'longheads run' or 'ask' wrote")
       ->type_name("FILE")
       ->required();
   app->add_option("-o,--output", options->page, "the page: one HTML file that loads nothing")

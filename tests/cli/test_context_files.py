@@ -725,6 +725,14 @@ class Again(Case):
         self.must(ingest(self.file, text_of(2, 200)))  # another text takes its place, as ever
         self.assertIn(text_of(2, 200).encode()[:40], self.must(["context", "export", self.file, *model()]))
 
+    def test_what_share_of_the_time_was_waiting_is_said(self):
+        told = run([word for word in ingest(self.file, text_of(1, 200)) if word != "--quiet"])
+        self.assertEqual(told.returncode, 0, told.stderr)
+        share = re.search(rb"1 threads waited [0-9.]+ s in all, ([0-9.]+)% of the time", told.stderr)
+        self.assertIsNotNone(share, told.stderr)
+        if abs(float(share[1]) - 20) > 0.1:  # it is printed rounded
+            self.assertEqual(b"a larger --kv-ram" in told.stderr, float(share[1]) > 20)
+
     def test_keys_and_values_go_to_the_file_itself(self):
         self.must(ingest(self.file, text_of(1, 200)))
         for flag, value in (("--kv-disk", self.folder), ("--kv-disk-max", "1g")):

@@ -225,6 +225,9 @@ class Views(Case):
         damaged.write_bytes(whole[:50] + bytes([whole[50] ^ 1]) + whole[51:])
         self.fails("damaged", "view", damaged, "-o", self.page)
         self.fails("/dev/full", "view", self.trace, "-o", "/dev/full")
+        for flag in ("-o", "--svg"):
+            self.fails("the trace itself", "view", self.trace, flag, self.trace)
+        self.assertEqual(self.trace.read_bytes(), whole)
 
 
 class Reports(Case):
@@ -245,6 +248,9 @@ class Reports(Case):
         self.loads_nothing(elements)
         self.assertEqual(elements.scripts, [])
         self.assertIn("A &lt;b&gt;title&lt;/b&gt;", page.read_text())
+        found = (results / "passkey.jsonl").read_bytes()
+        self.fails("name an .html file", "report", results, "-o", results / "passkey.jsonl")
+        self.assertEqual((results / "passkey.jsonl").read_bytes(), found)
         names = {path.name for path in figures.iterdir()}
         self.assertIn("1-passkey-free-answers-right.svg", names)
         self.assertIn("1-passkey-free-answers-right-map-1-longheads-chunk-16-window-64-begin-64.svg", names)
