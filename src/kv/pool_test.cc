@@ -53,6 +53,12 @@ class Faults final : public FileFaults {
   bool fail_writes = false;
 };
 
+std::vector<KvPage*> AllOf(std::span<const std::shared_ptr<KvPage>> pages) {
+  std::vector<KvPage*> all;
+  for (const auto& page : pages) all.push_back(page.get());
+  return all;
+}
+
 struct Store {
   std::shared_ptr<TemporaryPageFile> file;
   std::shared_ptr<KvPool> pool;
@@ -87,8 +93,7 @@ struct Store {
   }
   // A write that was under way while the disk refused may end in its failure after the disk takes more.
   void FlushOnceNothingFails(std::span<const std::shared_ptr<KvPage>> pages) const {
-    std::vector<KvPage*> all;
-    for (const auto& page : pages) all.push_back(page.get());
+    const std::vector<KvPage*> all = AllOf(pages);
     Status flushed = pool->Flush(all);
     for (int under_way = 0; !flushed && under_way < 64; ++under_way) flushed = pool->Flush(all);
     EXPECT_TRUE(flushed) << flushed.error().message;
@@ -176,8 +181,7 @@ TEST(KvPool, WhatIsKeptOutlivesWhatWasUsedSince) {
 TEST(KvPool, WhatAPlanNamesIsNotDrivenOutForTheRestOfThePlan) {
   const Store store;
   const auto pages = store.Filled(300);
-  std::vector<KvPage*> all;
-  for (const auto& page : pages) all.push_back(page.get());
+  const std::vector<KvPage*> all = AllOf(pages);
   ASSERT_TRUE(store.pool->Flush(all));
   // All but the newest are used again, without the order's knowing.
   for (int i = 300 - static_cast<int>(kLeast); i < 299; ++i) {
@@ -242,8 +246,7 @@ TEST(KvPool, GoesOverTheBudgetOnlyWhereAllIsPinned) {
 TEST_P(KvPoolIoTest, ReadAheadBringsWhatIsAskedForLater) {
   const Store store(kLeast, 0, GetParam());
   const auto pages = store.Filled(300);
-  std::vector<KvPage*> wanted;
-  for (const auto& page : pages) wanted.push_back(page.get());
+  std::vector<KvPage*> wanted = AllOf(pages);
   ASSERT_TRUE(store.pool->Flush(wanted));  // room is made of pages that need not be written
   wanted.resize(20);
   store.pool->ReadAhead(wanted, KvPool::Asked::kForCertain);
@@ -256,8 +259,7 @@ TEST_P(KvPoolIoTest, ReadAheadBringsWhatIsAskedForLater) {
 TEST(KvPool, WhatWasReadAheadInVainIsNotCountedAsUsed) {
   const Store store;
   const auto pages = store.Filled(300);
-  std::vector<KvPage*> wanted;
-  for (const auto& page : pages) wanted.push_back(page.get());
+  const std::vector<KvPage*> wanted = AllOf(pages);
   ASSERT_TRUE(store.pool->Flush(wanted));
   store.pool->ReadAhead(std::span(wanted).first(10), KvPool::Asked::kForCertain);
   for (int i = 100; i < 300; ++i) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i % 251 + 1));
@@ -271,15 +273,13 @@ TEST(KvPool, ReadAheadDrivesOutNothingWhereOnlyFreeRoomMayBeTaken) {
   std::vector<std::shared_ptr<KvPage>> adopted;
   {
     const auto pages = store.Filled(static_cast<int>(kLeast));
-    std::vector<KvPage*> all;
-    for (const auto& page : pages) all.push_back(page.get());
+    const std::vector<KvPage*> all = AllOf(pages);
     ASSERT_TRUE(store.pool->Flush(all));
     for (const auto& page : pages) {
       const KvPool::Place place = store.pool->PlaceOf(*page);
       adopted.push_back(store.pool->Adopt(place.file, place.offset, place.checksum));
     }
-    std::vector<KvPage*> wanted;
-    for (const auto& page : adopted) wanted.push_back(page.get());
+    const std::vector<KvPage*> wanted = AllOf(adopted);
     store.pool->ReadAhead(wanted, KvPool::Asked::kPerhaps);
     EXPECT_EQ(store.pool->traffic().read_ahead, 0u);
     for (KvPage* const page : all) EXPECT_TRUE(store.pool->IsNear(*page));
@@ -294,8 +294,7 @@ TEST(KvPool, WritesBeforeSomebodyWaitsForTheRoom) {
   constexpr int64_t kFrames = 16 * kLeast;
   const Store store(kFrames);
   const auto pages = store.Filled(kFrames);
-  std::vector<KvPage*> all;
-  for (const auto& page : pages) all.push_back(page.get());
+  const std::vector<KvPage*> all = AllOf(pages);
   ASSERT_TRUE(store.pool->Flush(all));
   const uint64_t before = store.pool->traffic().bytes_written;
   for (int i = 0; i < kFrames / 4; ++i) store.Fill(*pages[static_cast<std::size_t>(i)], 7);
@@ -321,8 +320,7 @@ TEST(KvPool, AChangedPageIsWrittenAgain) {
 TEST_P(KvPoolIoTest, FlushedPagesCanBeAdopted) {
   const Store store(kLeast, 0, GetParam());
   const auto pages = store.Filled(100);
-  std::vector<KvPage*> all;
-  for (const auto& page : pages) all.push_back(page.get());
+  const std::vector<KvPage*> all = AllOf(pages);
   ASSERT_TRUE(store.pool->Flush(all));
   const KvPool::Place place = store.pool->PlaceOf(*pages[42]);
   const auto copy = store.pool->Adopt(place.file, place.offset, place.checksum);
@@ -382,8 +380,7 @@ TEST_P(KvPoolIoTest, ThreadsThatFlushToAFullDiskAllHearOfIt) {
   Faults faults;  // outlives the pool, whose threads ask it
   const Store store(4 * kLeast, 0, GetParam());
   const auto pages = store.Filled(static_cast<int>(kLeast));
-  std::vector<KvPage*> all;
-  for (const auto& page : pages) all.push_back(page.get());
+  const std::vector<KvPage*> all = AllOf(pages);
   faults.Set(false, /*writes=*/true);
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < 4; ++t) {
@@ -407,8 +404,7 @@ TEST_P(KvPoolIoTest, ThreadsThatFlushToAFullDiskAllHearOfIt) {
 TEST_P(KvPoolIoTest, AFileThatEndsTooEarlyEndsThatRequestAlone) {
   const Store store(kLeast, 0, GetParam());
   const auto pages = store.Filled(200);
-  std::vector<KvPage*> all;
-  for (const auto& page : pages) all.push_back(page.get());
+  const std::vector<KvPage*> all = AllOf(pages);
   ASSERT_TRUE(store.pool->Flush(all));
   ASSERT_FALSE(store.pool->IsNear(*pages[1]));
   ASSERT_TRUE(store.file->file().Truncate(0));
