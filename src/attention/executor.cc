@@ -1,6 +1,7 @@
 #include "attention/executor.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/check.h"
@@ -29,12 +30,18 @@ struct AttentionExecutor::Item {
 
 namespace {
 
-// Calls part(begin, end) for the pieces of a segment that lie in one page, or are as long as one.
+// Pages that queries meet in one go, where the kernels can: they are rotated once for them and the result is
+// merged once, and keys and values of 512 KiB (head_dim 64) stay in the second cache for the next rows.
+constexpr int64_t kPagesTogether = 8;
+
+// Calls part(begin, end) for the pieces of a segment that lie in so many pages, or are as long as a page.
+// Where they meet does not depend on where the segment begins.
 template <typename PartFunction>
-void ForEachPart(const PlanSegment& segment, const PartFunction& part) {
+void ForEachPart(const PlanSegment& segment, int64_t n_pages, const PartFunction& part) {
+  const int64_t most = n_pages * kPageTokens;
   for (int64_t begin = segment.key_begin; begin < segment.key_end;) {
-    const int64_t page_end = segment.listed ? begin + kPageTokens : (begin / kPageTokens + 1) * kPageTokens;
-    const int64_t end = std::min(segment.key_end, page_end);
+    const int64_t part_end = segment.listed ? begin + kPageTokens : (begin / most + 1) * most;
+    const int64_t end = std::min(segment.key_end, part_end);
     part(begin, end);
     begin = end;
   }
@@ -54,7 +61,12 @@ class AttentionExecutor::Run {
         plane_(plane),
         scratch_(scratch) {}
 
-  // Merges what keys [begin, end) of the segment give its k-th plan row into state_of(k).
+  // Pages whose keys Attend takes together.
+  int64_t PagesTogether(const PlanSegment& segment, bool few) const {
+    return !few && MultipliesBf16(segment) ? kPagesTogether : 1;
+  }
+
+  // Merges what keys [begin, end) of the segment, in PagesTogether, give its k-th plan row into state_of(k).
   template <typename StateOf>
   void Attend(const PlanSegment& segment, int64_t begin, int64_t end, bool few, const StateOf& state_of) {
     CollectRows(segment, begin, end, state_of);
@@ -64,6 +76,7 @@ class AttentionExecutor::Run {
       // A few rows take less time than widening the page for them.
       if (AttendStored(segment, begin, end)) return;
     }
+    if (!few && MultipliesBf16(segment)) return AttendPages(segment, begin, end);
     const KeyRun run = ReadKeys(segment, begin, end);
     const auto attend = few ? kernels_.attend_few : kernels_.attend;
     attend(scratch_.rows, run, rotations, scratch_.workspace.data());
@@ -81,7 +94,8 @@ class AttentionExecutor::Run {
     };
     const auto key_of = [&](int64_t k) { return tokens_of(k) + n_rows * floats; };
     for (int64_t row = 0; row < 2 * n_rows; ++row) ClearState(scratch_.parts.data() + row * floats, d);
-    ForEachPart(segment, [&](int64_t begin, int64_t end) { Attend(segment, begin, end, few, tokens_of); });
+    ForEachPart(segment, PagesTogether(segment, few),
+                [&](int64_t begin, int64_t end) { Attend(segment, begin, end, few, tokens_of); });
     PlanSegment key = segment;
     key.key_begin = segment.as_key;
     key.key_end = segment.as_key + 1;
@@ -124,6 +138,11 @@ class AttentionExecutor::Run {
   // Whether its keys are turned to another plane than they are stored on.
   bool Turns(const PlanSegment& segment) const {
     return segment.absolute || SequenceOf(segment).keys_unrotated;
+  }
+  // Whether its keys are met by products of bfloat16: where they lie, as they are stored.
+  bool MultipliesBf16(const PlanSegment& segment) const {
+    return kernels_.attend_bf16 != nullptr && !segment.listed && !Turns(segment) &&
+           SequenceOf(segment).kv->geometry().type == KvType::kBF16;
   }
   int64_t HeadOf(int64_t row) const { return block_.kv_head * shape_.group() + row % shape_.group(); }
 
@@ -180,6 +199,23 @@ class AttentionExecutor::Run {
           rotations, scratch_.workspace.data());
     }
     return true;
+  }
+
+  void AttendPages(const PlanSegment& segment, int64_t begin, int64_t end) {
+    const KvSequence& kv = *SequenceOf(segment).kv;
+    const int64_t first_page = begin / kPageTokens;
+    std::array<PinnedPage, kPagesTogether> pinned;
+    std::array<const BFloat16*, kPagesTogether> pages;
+    std::size_t n = 0;
+    for (; (first_page + static_cast<int64_t>(n)) * kPageTokens < end; ++n) {
+      pinned[n] = kv.Stored(block_.layer, block_.kv_head, first_page + static_cast<int64_t>(n));
+      pages[n] = reinterpret_cast<const BFloat16*>(pinned[n].data());
+    }
+    kernels_.attend_bf16(scratch_.rows,
+                         {.pages = std::span(pages).first(n),
+                          .n_keys = end - first_page * kPageTokens,
+                          .head_dim = shape_.head_dim},
+                         *SequenceOf(segment).rotations, scratch_.workspace.data());
   }
 
   // Keys [begin, end) of a segment where the kernels can read them: at their places in the page, or side by
@@ -269,7 +305,7 @@ void AttentionExecutor::RunBlock(const QueryBlock& block, const Plan& plan, cons
       run.AttendAsKey(segment, /*few=*/false, state_of);
       continue;
     }
-    ForEachPart(segment, [&](int64_t begin, int64_t end) {
+    ForEachPart(segment, run.PagesTogether(segment, /*few=*/false), [&](int64_t begin, int64_t end) {
       if (!cancelled()) run.Attend(segment, begin, end, /*few=*/false, state_of);
     });
   }
@@ -297,7 +333,7 @@ void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, std::span<con
       if (segment.as_key != PlanSegment::kNoKey) {
         add(segment.key_begin, segment.key_end);
       } else {
-        ForEachPart(segment, add);
+        ForEachPart(segment, /*n_pages=*/1, add);
       }
     }
   }
@@ -392,7 +428,7 @@ void AttentionExecutor::ColumnMass(const QueryBlock& block, const Plan& plan, co
                                    int64_t stride) {
   LH_CHECK(!segment.listed && segment.as_key == PlanSegment::kNoKey);
   Run run(*this, block, plan, plane, *scratch_[static_cast<std::size_t>(thread)]);
-  ForEachPart(segment, [&](int64_t begin, int64_t end) {
+  ForEachPart(segment, /*n_pages=*/1, [&](int64_t begin, int64_t end) {
     if (cancel != nullptr && cancel->cancelled()) return;
     run.Mass(segment, begin, end, mass + begin - segment.key_begin, stride);
   });

@@ -36,6 +36,12 @@ const AttentionKernels& Counting() {
       counts.attended += Pairs(rows);
       Fastest().attend(rows, run, table, workspace);
     };
+    k.attend_bf16 = [](std::span<const RotatedRow> rows, const Bf16KeyPages& pages,
+                       const RotationTable& table, float* workspace) {
+      counts.attended += Pairs(rows);
+      Fastest().attend_bf16(rows, pages, table, workspace);
+    };
+    if (Fastest().attend_bf16 == nullptr) k.attend_bf16 = nullptr;
     k.attend_few = [](std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
                       float* workspace) {
       counts.attended += Pairs(rows);

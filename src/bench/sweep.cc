@@ -40,6 +40,7 @@ class Runner {
     LH_TRY(engine_.ExpectText(row.length + options_.n_decode));
     row.compute = engine_.compute();
     row.kv_type = engine_.kv_type();
+    row.attention_compute = engine_.attention_compute();
     row.kernels = engine_.DescribeKernels();
     row.prefill_cost = engine_.PlanPrefill(row.length);
     row.decode_bytes = engine_.PlanDecodeBytes(row.length + options_.n_decode / 2);

@@ -29,6 +29,7 @@ struct SweepRow {
   int64_t length = 0;
   ComputeType compute = ComputeType::kF32;
   KvType kv_type = KvType::kF32;
+  ComputeType attention_compute = ComputeType::kF32;
   std::string kernels = {};  // Engine::DescribeKernels
   Measured prefill = {};     // seconds of the whole prompt
   Measured decode = {};  // seconds of one token with vocabulary and choice: of every token of every repeat
@@ -60,8 +61,8 @@ Measured PrefillSpeed(const SweepRow& row);
 Measured DecodeSpeed(const SweepRow& row);
 
 // The share of the time that the machine, at its limits, would have needed: products with weights at the rate
-// of the compute type, attention at that of float32, in which it computes; for decode the bytes that must be
-// read from memory, or those that came from disk, whichever takes longer.
+// of the compute type, attention at that of what it computes in, choosing at that of float32; for decode the
+// bytes that must be read from memory, or those that came from disk, whichever takes longer.
 double PrefillShare(const SweepRow& row, const MachineLimits& limits);
 double DecodeShare(const SweepRow& row, const MachineLimits& limits);
 

@@ -127,6 +127,10 @@ TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
   EXPECT_DOUBLE_EQ(DecodeShare(row, limits), 0.25);
   row.compute = ComputeType::kBF16;  // this machine has no instructions for it
   EXPECT_DOUBLE_EQ(PrefillShare(row, limits), 0.65);
+  row.compute = row.attention_compute = ComputeType::kInt8;
+  EXPECT_DOUBLE_EQ(PrefillShare(row, limits), (40.0 / 4 + 20.0 / 4 + 5) / 100);
+  row.compute = ComputeType::kBF16;
+  row.attention_compute = ComputeType::kF32;
 
   const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
   EXPECT_EQ(json["rows"][0]["attn"], "full");

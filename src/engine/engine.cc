@@ -151,12 +151,18 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
       fmt::format("the threads could not be started ({}): use fewer, with --threads", error.what()));
 }
 
+ComputeType Engine::attention_compute() const {
+  const bool bf16 = kernels_.attention.table->attend_bf16 != nullptr && kv_type_ == KvType::kBF16;
+  return bf16 ? ComputeType::kBF16 : ComputeType::kF32;
+}
+
 std::string Engine::DescribeKernels() const {
   const std::string products = compute_ == ComputeType::kInt8
                                    ? fmt::format("products {} in int8", kernels_.int8.name)
                                    : fmt::format("GEMM {} in {}, weights {}", kernels_.gemm.name,
                                                  NameOf(compute_), kernels_.quantised.name);
-  return fmt::format("attention {}, {}, KV {}", kernels_.attention.name, products, NameOf(kv_type_));
+  return fmt::format("attention {} in {}, {}, KV {}", kernels_.attention.name, NameOf(attention_compute()),
+                     products, NameOf(kv_type_));
 }
 
 std::string Engine::ExplainAttention() const {

@@ -23,6 +23,7 @@ void FinishState(const float* state, int64_t head_dim, float* out) {
 std::span<const Implementation<AttentionKernels>> AttentionImplementations() {
   static const std::vector<Implementation<AttentionKernels>> list = [] {
     std::vector<Implementation<AttentionKernels>> all = cpu::SimdAttention();
+    all.insert(all.begin(), {"avx512bf16", cpu::DeclinedAvx512Bf16(), cpu::Avx512Bf16Attention()});
     all.push_back({"ref", "", &ref::kAttention});
     return all;
   }();

@@ -49,6 +49,16 @@ struct Q8KeyRun : KeyRunOf<int8_t> {
 };
 
 inline constexpr int64_t kMaxRun = 256;  // a page
+
+// Pages of bfloat16 that follow one another in the text, all but the last of them full. A row's keys are
+// counted from the first page's beginning.
+struct Bf16KeyPages {
+  std::span<const BFloat16* const>
+      pages;  // each K [kMaxRun, head_dim], then V transposed [head_dim, kMaxRun], finite
+  int64_t n_keys;
+  int64_t head_dim;
+};
+
 inline constexpr int64_t kMaxHeadDim = 256;
 
 struct AttentionKernels {
@@ -59,15 +69,21 @@ struct AttentionKernels {
   void (*attend)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
                  float* workspace);
 
-  // The same for a handful of rows (decode): rows share each key as it is read; other order of summation.
+  // The same from pages of bfloat16 by products of bfloat16: rotated queries and weights are rounded to it,
+  // sums are float32. Null where the implementation has no such products.
+  void (*attend_bf16)(std::span<const RotatedRow> rows, const Bf16KeyPages& pages, const RotationTable& table,
+                      float* workspace);
+
+  // As attend, for a handful of rows (decode): rows share each key as it is read; other order of summation.
   void (*attend_few)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
                      float* workspace);
 
-  // The same bits from keys and values as a bfloat16 page holds them: widened as they are read.
+  // The same bits as attend_few from keys and values as a bfloat16 page holds them: widened as they are read.
   void (*attend_few_bf16)(std::span<const RotatedRow> rows, const Bf16KeyRun& run, const RotationTable& table,
                           float* workspace);
 
-  // And from eight-bit integers, whose factors are put to logits and weights: the same value, rounded elsewhere.
+  // And from eight-bit integers, whose factors are put to logits and weights: the same value, rounded
+  // elsewhere.
   void (*attend_few_q8)(std::span<const RotatedRow> rows, const Q8KeyRun& run, const RotationTable& table,
                         float* workspace);
 

@@ -65,7 +65,8 @@ struct Case {
 
   struct Exact {
     std::vector<double> out;
-    double bound;  // of what float32 makes of them
+    double bound;       // of what float32 makes of them
+    double bf16_bound;  // of products of bfloat16, with keys and values that are bfloat16
   };
   Exact Expected(const RotatedRow& row) const {
     std::vector<double> rotated(d), sizes(d), out(d);
@@ -99,7 +100,64 @@ struct Case {
     // and below the fraction.
     const double of_weights = 6 * Deviation(static_cast<double>(d) + 15, most) + Gamma(4) * largest + 0x1p-22;
     const double bound = 2 * largest_value * (of_weights + 6 * Deviation(static_cast<double>(n_keys) + 8, 1));
-    return {std::move(out), bound};
+    // Every rotated query and every weight is off by 2^-9 at most, of signs at random; `most` is three norms
+    // of a logit's terms. A weight enters above and below the fraction by its logit, above alone by its own
+    // rounding.
+    const double of_logit = 6 * 0x1p-9 / std::sqrt(3.0) * most / 3;
+    const double bf16_bound = bound + largest_value * (2 * of_logit + 0x1p-9 + 0x1p-17);
+    return {std::move(out), bound, bf16_bound};
+  }
+};
+
+// Pages of bfloat16 one after the other, and the same numbers as one case of float32.
+struct PagesCase {
+  std::vector<Case> cases;  // one for each page
+  std::vector<BFloat16> numbers;
+  std::vector<const BFloat16*> pages;
+  int64_t d;
+  int64_t n_keys;
+
+  PagesCase(int64_t head_dim, int64_t rows, int64_t keys) : d(head_dim), n_keys(keys) {
+    const VectorKernels& conversions = FastestVectorKernels();
+    const int64_t n_pages = (keys + kMaxRun - 1) / kMaxRun;
+    numbers.resize(n_pages * 2 * kMaxRun * d);
+    for (int64_t page = 0; page < n_pages; ++page) {
+      Case& c = cases.emplace_back(d, rows, std::min(kMaxRun, keys - page * kMaxRun), PairLayout::kHalfSplit,
+                                   static_cast<unsigned>(page + 1));
+      BFloat16* const to = numbers.data() + page * 2 * kMaxRun * d;
+      for (auto [floats, at] : {std::pair(&c.k, to), std::pair(&c.v, to + kMaxRun * d)}) {
+        conversions.to_bf16(floats->data(), kMaxRun * d, at);
+        conversions.from_bf16(at, kMaxRun * d, floats->data());
+      }
+      c.q = cases[0].q;
+      pages.push_back(to);
+    }
+  }
+
+  Bf16KeyPages all() const { return {.pages = pages, .n_keys = n_keys, .head_dim = d}; }
+  // Rows begin in the first half of the keys and end anywhere behind.
+  std::vector<RotatedRow> Rows(std::vector<float>& states) const {
+    std::vector<RotatedRow> rows = cases[0].Rows(states, 0, 1, /*causal=*/false);
+    for (int64_t r = 0; r < cases[0].n_rows; ++r) {
+      RotatedRow& row = rows[r];
+      row.key_begin = static_cast<int32_t>(r * 29 % (n_keys / 2 + 1));
+      row.key_end = static_cast<int32_t>(n_keys - r * 353 % (n_keys - row.key_begin));
+    }
+    return rows;
+  }
+  // The states of the same rows by `attend`, page by page.
+  void AttendInFloats(const AttentionKernels& kernels, std::span<const RotatedRow> rows,
+                      float* workspace) const {
+    for (std::size_t page = 0; page < pages.size(); ++page) {
+      const auto from = static_cast<int32_t>(static_cast<int64_t>(page) * kMaxRun);
+      std::vector<RotatedRow> here;
+      for (RotatedRow row : rows) {
+        row.key_begin = std::max(row.key_begin, from) - from;
+        row.key_end = std::min<int32_t>(row.key_end - from, static_cast<int32_t>(kMaxRun));
+        if (row.key_begin < row.key_end) here.push_back(row);
+      }
+      kernels.attend(here, cases[page].run(), cases[page].table, workspace);
+    }
   }
 };
 
@@ -130,7 +188,7 @@ TEST_P(AttentionTest, EqualsFloat64SoftmaxOnHostileShapes) {
               for (int64_t r = 0; r < n_rows; ++r) {
                 std::vector<float> out(d);
                 FinishState(rows[r].state, d, out.data());
-                const auto [expected, bound] = c.Expected(rows[r]);
+                const auto [expected, bound, unused] = c.Expected(rows[r]);
                 for (int64_t m = 0; m < d; ++m) ASSERT_NEAR(out[m], expected[m], bound) << d << " " << n_keys;
               }
             }
@@ -249,6 +307,78 @@ TEST_P(AttentionTest, AnEightBitPageGivesWhatItsFloatsDo) {
   }
 }
 
+// Of those that have attend_bf16.
+class Bf16ProductsTest : public AttentionTest {};
+
+TEST_P(Bf16ProductsTest, EqualFloat64WithinTheirRounding) {
+  for (const int64_t d : {16, 64, 80, 96, 128, 256}) {
+    for (const int64_t n_rows : {1, 2, 15, 16, 17, 31, 32, 33, 48, 49, 97}) {
+      for (const int64_t n_keys : {1, 5, 7, 8, 9, 127, 128, 129, 255, 256}) {
+        const PagesCase c(d, n_rows, n_keys);
+        std::vector<float> states;
+        const auto rows = c.Rows(states);
+        kernels().attend_bf16(rows, c.all(), c.cases[0].table, workspace());
+        for (int64_t r = 0; r < n_rows; ++r) {
+          std::vector<float> out(d);
+          FinishState(rows[r].state, d, out.data());
+          const auto [expected, unused, bound] = c.cases[0].Expected(rows[r]);
+          for (int64_t m = 0; m < d; ++m) ASSERT_NEAR(out[m], expected[m], bound) << d << " " << n_keys;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Bf16ProductsTest, PagesTogetherEqualPagesMergedInFloats) {
+  for (const int64_t d : {64, 80}) {
+    for (const int64_t n_keys : {257, 384, 512, 600, 2048}) {
+      const PagesCase c(d, 70, n_keys);
+      std::vector<float> states, expected;
+      const auto rows = c.Rows(states);
+      kernels().attend_bf16(rows, c.all(), c.cases[0].table, workspace());
+      const auto in_floats = c.Rows(expected);
+      c.AttendInFloats(kernels(), in_floats, workspace());
+      for (int64_t r = 0; r < 70; ++r) {
+        std::vector<float> out(d), floats(d);
+        FinishState(rows[r].state, d, out.data());
+        FinishState(in_floats[r].state, d, floats.data());
+        // The bound of a page, whose logits and values are of the same sizes.
+        const double bound =
+            c.cases[0].Expected({rows[r].q, rows[r].x, rows[r].scale, 0, 256, nullptr}).bf16_bound;
+        for (int64_t m = 0; m < d; ++m) ASSERT_NEAR(out[m], floats[m], 1.5 * bound) << d << " " << n_keys;
+      }
+    }
+  }
+}
+
+TEST_P(Bf16ProductsTest, ARowOfPagesFeelsNeitherItsTileMatesNorWhatWasThereBefore) {
+  const PagesCase c(64, 97, 1500);
+  std::vector<float> together, alone;
+  const auto rows = c.Rows(together);
+  kernels().attend_bf16(rows, c.all(), c.cases[0].table, workspace());
+  const auto same = c.Rows(alone);
+  for (const auto& [begin, n] : {std::pair(96, 1), {60, 36}, {40, 20}, {3, 37}, {2, 1}, {0, 2}}) {
+    kernels().attend_bf16(std::span(same).subspan(begin, n), c.all(), c.cases[0].table, workspace());
+  }
+  EXPECT_EQ(0, std::memcmp(together.data(), alone.data(), together.size() * sizeof(float)));
+  // Once more into the same states: two softmaxes over the same keys merge to the same output.
+  kernels().attend_bf16(rows, c.all(), c.cases[0].table, workspace());
+  for (int64_t r = 0; r < 97; ++r) {
+    std::vector<float> once(64), twice(64);
+    FinishState(same[r].state, 64, once.data());
+    FinishState(rows[r].state, 64, twice.data());
+    for (int m = 0; m < 64; ++m) EXPECT_NEAR(twice[m], once[m], Gamma(8) * 8);
+  }
+}
+
+TEST_P(Bf16ProductsTest, LargeLogitsDoNotOverflow) {
+  PagesCase c(64, 17, 400);
+  for (float& q : c.cases[0].q) q *= 1000;
+  std::vector<float> states;
+  kernels().attend_bf16(c.Rows(states), c.all(), c.cases[0].table, workspace());
+  for (float s : states) EXPECT_TRUE(std::isfinite(s));
+}
+
 TEST_P(AttentionTest, LargeLogitsDoNotOverflow) {
   Case c(64, 17, 256, PairLayout::kInterleaved);
   for (float& q : c.q) q *= 1000;
@@ -284,6 +414,16 @@ TEST_P(AttentionTest, ScoresArePlainDotProducts) {
   }
 }
 
+std::vector<Implementation<AttentionKernels>> WithBf16Products() {
+  std::vector<Implementation<AttentionKernels>> list;
+  for (const auto& implementation : AttentionImplementations()) {
+    if (implementation.table->attend_bf16 != nullptr) list.push_back(implementation);
+  }
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, Bf16ProductsTest, testing::ValuesIn(WithBf16Products()),
+                         [](const auto& p) { return std::string(p.param.name); });
 INSTANTIATE_TEST_SUITE_P(Every, AttentionTest,
                          testing::ValuesIn(AttentionImplementations().begin(),
                                            AttentionImplementations().end()),

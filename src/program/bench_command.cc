@@ -198,7 +198,7 @@ void AddSweep(CLI::App& bench, Command& command) {
       R"(Prompts are random tokens (or pieces of --text), others for each repeat. A prompt's time goes to its first
 token, the time of a generated token includes the vocabulary. 'of limit' is the time that this machine needs at the limits measured
 just before, as a share of the time taken: for a prompt all operations, those with weights at the rate of the
-compute type and attention at that of float32; for a token the bytes it must read: weights as in the file, the
+compute type and attention at that of what it computes in; for a token the bytes it must read: weights as in the file, the
 keys and values that are attended to (those that heads share once), and what the method chooses by. 'memory'
 is the most the process had. With --kv-ram a line below says what came from disk; the limit is then the slower
 of the two, memory and disk.

@@ -472,6 +472,7 @@ void Merge(float* a, const float* b, int64_t d) {
 const AttentionKernels* AttentionTable() {
   static constexpr AttentionKernels kTable = {.row_tile = kTile,
                                               .attend = Attend,
+                                              .attend_bf16 = nullptr,
                                               .attend_few = AttendFew<KeyRun>,
                                               .attend_few_bf16 = AttendFew<Bf16KeyRun>,
                                               .attend_few_q8 = AttendFew<Q8KeyRun>,

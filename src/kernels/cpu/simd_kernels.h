@@ -1,5 +1,5 @@
 // The Highway implementations, one source for every instruction set: "avx512" and "avx2" where this processor
-// has them, else with the reason why not.
+// has them, else with the reason why not; and what AVX-512-BF16 adds to them.
 #pragma once
 
 #include <string>
@@ -15,6 +15,10 @@ std::vector<Implementation<VectorKernels>> SimdVectorOps();
 
 // Why this processor cannot run code for a Highway target (HWY_AVX2, ...); empty where it can.
 std::string Declined(int64_t highway_target);
+
+// "avx512", but for attend_bf16. Declined as by the function below it.
+const AttentionKernels* Avx512Bf16Attention();
+std::string DeclinedAvx512Bf16();
 
 // Highway compiles each source once per target, into a namespace of this name.
 namespace N_AVX2 {

@@ -122,6 +122,7 @@ void Scores(std::span<const float* const> q, const float* vectors, int64_t n, in
 
 const AttentionKernels kAttention = {.row_tile = 1,
                                      .attend = Attend,
+                                     .attend_bf16 = nullptr,
                                      .attend_few = Attend,
                                      .attend_few_bf16 = AttendBf16,
                                      .attend_few_q8 = AttendQ8,
