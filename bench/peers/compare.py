@@ -29,6 +29,12 @@ PEERS = {
         # Tokens a second on 2 cores of Zen 4, the default model: {length: (prefill, decode)}.
         "known": {512: (1671, 90), 4096: (1034, 61), 8192: (621, 35), 16384: (390, 26)},
     },
+    "llama.cpp": {
+        # Builds the llama.cpp that it carries, for this processor.
+        "packages": ["llama-cpp-python==0.3.36", "numpy==2.4.6"],
+        "worker": "llamacpp_worker.py",
+        "known": {512: (311, 99), 4096: (227, 53), 8192: (149, 32), 16384: (89, 18)},
+    },
 }
 
 

@@ -45,10 +45,15 @@ class Gemm {
   virtual int64_t panel_stride() const = 0;
   // weights [panel_width, k] float32, row-major, as stored; may be overwritten.
   virtual void Pack(int64_t panel, float* weights, std::byte* packed, int thread) const = 0;
-  // y[row * y_stride + panel * kPanel + ...] for rows of x [kTileRows, k], the first n_rows of them real.
-  // x holds kTileRows rows whatever n_rows is.
-  virtual void Multiply(int64_t panel, const float* x, const std::byte* packed, int64_t n_rows, float* y,
-                        int64_t y_stride, int thread) const = 0;
+  // Whether Multiply reads other numbers than float32: what Round leaves of rows x [n_rows, k] at `to`, of row_bytes
+  // each. All that multiply by bfloat16 read the same.
+  virtual bool rounds() const = 0;
+  virtual int64_t row_bytes() const = 0;
+  virtual void Round(const float* x, int64_t n_rows, std::byte* to) const = 0;
+  // y[row][panel * kPanel + ...] = x W^T for rows of x [kTileRows, k] as Multiply reads them, the first n_rows of them
+  // real; y [n_rows, n]. x holds kTileRows rows whatever n_rows is.
+  virtual void Multiply(int64_t panel, const void* x, const std::byte* packed, int64_t n_rows, float* y,
+                        int thread) const = 0;
 
  protected:
   Gemm(int64_t k, int64_t n) : k_(k), n_(n) {}

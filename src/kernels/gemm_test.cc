@@ -31,8 +31,15 @@ struct Product {
   }
 
   void Multiply(const float* x, int64_t n_rows, float* y) const {
+    const void* rows = x;
+    Buffer<std::byte> rounded;
+    if (gemm->rounds()) {
+      rounded.Reset(Gemm::kTileRows * gemm->row_bytes());
+      gemm->Round(x, Gemm::kTileRows, rounded.data());
+      rows = rounded.data();
+    }
     for (int64_t panel = 0; panel < gemm->n_panels(); ++panel) {
-      gemm->Multiply(panel, x, packed.data() + panel * gemm->panel_stride(), n_rows, y, gemm->n(), 0);
+      gemm->Multiply(panel, rows, packed.data() + panel * gemm->panel_stride(), n_rows, y, 0);
     }
   }
 };

@@ -136,6 +136,7 @@ void LinearProducts::MultiplyPacked(std::span<const LinearProduct> products, int
     Pack(product, at);
     at += bytes_of(product);
   }
+  const std::byte* const x = Rounded(products[0], n_rows);
   const int64_t n_tiles = DivideUp(n_rows, Gemm::kTileRows);
   const auto tasks_of = [&](const LinearProduct& product) {
     return GemmFor(product.weights->w).n_panels() * n_tiles;
@@ -149,9 +150,23 @@ void LinearProducts::MultiplyPacked(std::span<const LinearProduct> products, int
     for (const LinearProduct* before = products.data(); before != &product; ++before)
       packed += bytes_of(*before);
     const int64_t panel = task / n_tiles, row = task % n_tiles * Gemm::kTileRows;
-    gemm.Multiply(panel, product.x + row * gemm.k(), packed + panel * gemm.panel_stride(),
-                  std::min(Gemm::kTileRows, n_rows - row), product.y + row * gemm.n(), gemm.n(), thread);
+    gemm.Multiply(panel, x + row * gemm.row_bytes(), packed + panel * gemm.panel_stride(),
+                  std::min(Gemm::kTileRows, n_rows - row), product.y + row * gemm.n(), thread);
   });
+}
+
+const std::byte* LinearProducts::Rounded(const LinearProduct& product, int64_t n_rows) {
+  const Gemm& gemm = GemmFor(product.weights->w);
+  if (!gemm.rounds()) return reinterpret_cast<const std::byte*>(product.x);
+  constexpr int64_t kRows = 32;  // in one task
+  const int64_t n = DivideUp(n_rows, Gemm::kTileRows) * Gemm::kTileRows;
+  rounded_.Reserve(n * gemm.row_bytes());
+  pool_.Run(DivideUp(n, kRows), [&](int64_t task, int) {
+    const int64_t row = task * kRows;
+    gemm.Round(product.x + row * gemm.k(), std::min(kRows, n - row),
+               rounded_.data() + row * gemm.row_bytes());
+  });
+  return rounded_.data();
 }
 
 // Rows of all matrices in one loop; every row of weights is read once and meets all tokens of the batch.

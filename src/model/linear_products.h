@@ -60,6 +60,8 @@ class LinearProducts {
   const Gemm& GemmFor(const TensorView& w);
   // The weights of `product` packed for its Gemm, at `packed`.
   void Pack(const LinearProduct& product, std::byte* packed);
+  // x of many rows as their products read it.
+  const std::byte* Rounded(const LinearProduct& product, int64_t n_rows);
   void MultiplyPacked(std::span<const LinearProduct> products, int64_t n_rows, const CancelToken* cancel);
   void MultiplyVectors(std::span<const LinearProduct> products, int64_t n_rows, int64_t outputs_per_task);
   void MultiplyIntegers(std::span<const LinearProduct> products, int64_t n_rows, int64_t tiles_per_task,
@@ -72,6 +74,7 @@ class LinearProducts {
   std::vector<std::unique_ptr<Gemm>> gemms_;  // one for each shape of weights
   std::vector<Buffer<float>> panels_;         // per thread: one panel's weights de-quantised, [kPanel, k]
   Buffer<std::byte> packed_;                  // the weights of one call
+  Buffer<std::byte> rounded_;                 // activations of one call, where products are not of float32
   Buffer<int8_t> p_;                          // activations of one call, quantised
   Buffer<Int8BlockSums> blocks_;
 };

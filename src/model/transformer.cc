@@ -388,7 +388,10 @@ uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
   }
   const int64_t widest =
       std::max((q_dim + 2 * kv_dim) * config_.embed_dim, 2 * config_.ffn_dim * config_.embed_dim);
-  return activations + sizeof(float) * static_cast<uint64_t>(widest);
+  // Activations are rounded to four bytes at most.
+  const int64_t widest_row = std::max({config_.embed_dim, q_dim, config_.ffn_dim});
+  const int64_t rounded = compute_ == ComputeType::kBF16 ? n * widest_row : 0;
+  return activations + sizeof(float) * static_cast<uint64_t>(widest + rounded);
 }
 
 uint64_t Transformer::PreparedBytes() const {

@@ -69,7 +69,6 @@ class OneDnnGemm : public Gemm {
     stride_ = static_cast<int64_t>(std::max(full_.weights.get_size(), last_.weights.get_size()));
     stride_ = (stride_ + 63) / 64 * 64;
     for (Thread& thread : threads_) {
-      thread.x.Reset(type_ == memory::data_type::bf16 || round_ ? kTileRows * k * 4 : 0);
       thread.y.Reset(kTileRows * kPanel);
       thread.weights.Reset(type_ == memory::data_type::bf16 ? kPanel * k : 0);
       const std::size_t scratch = std::max(full_.scratch.get_size(), last_.scratch.get_size());
@@ -102,30 +101,35 @@ class OneDnnGemm : public Gemm {
     stream.wait();
   }
 
-  void Multiply(int64_t panel, const float* x, const std::byte* packed, int64_t n_rows, float* y,
-                int64_t y_stride, int thread_number) const override {
+  bool rounds() const override { return type_ == memory::data_type::bf16 || round_; }
+  int64_t row_bytes() const override { return k() * static_cast<int64_t>(element_); }
+  void Round(const float* x, int64_t n_rows, std::byte* to) const override {
+    const int64_t count = n_rows * k();
+    if (type_ == memory::data_type::bf16) {
+      conversions_.to_bf16(x, count, reinterpret_cast<BFloat16*>(to));
+    } else {
+      std::memcpy(to, x, sizeof(float) * static_cast<std::size_t>(count));
+      RoundInPlace(reinterpret_cast<float*>(to), count);
+    }
+  }
+
+  void Multiply(int64_t panel, const void* x, const std::byte* packed, int64_t n_rows, float* y,
+                int thread_number) const override {
     OneThread();
     Thread& thread = threads_[static_cast<std::size_t>(thread_number)];
     const Shape& shape = ShapeOf(panel);
     const int64_t width = panel_width(panel);
-    void* input = const_cast<float*>(x);
-    if (type_ == memory::data_type::bf16) {
-      conversions_.to_bf16(x, kTileRows * k(), reinterpret_cast<BFloat16*>(thread.x.data()));
-      input = thread.x.data();
-    } else if (round_) {
-      std::memcpy(thread.x.data(), x, sizeof(float) * static_cast<std::size_t>(kTileRows * k()));
-      RoundInPlace(reinterpret_cast<float*>(thread.x.data()), kTileRows * k());
-      input = thread.x.data();
-    }
     dnnl::stream stream(CpuEngine());
     shape.product.execute(
-        stream, {{DNNL_ARG_SRC, memory(shape.x, CpuEngine(), input)},
+        stream, {{DNNL_ARG_SRC, memory(shape.x, CpuEngine(), const_cast<void*>(x))},
                  {DNNL_ARG_WEIGHTS, memory(shape.weights, CpuEngine(), const_cast<std::byte*>(packed))},
                  {DNNL_ARG_DST, memory(shape.y, CpuEngine(), thread.y.data())},
                  {DNNL_ARG_SCRATCHPAD, memory(shape.scratch, CpuEngine(), thread.scratch.data())}});
     stream.wait();
+    // Not by the library, at a row's place among all outputs: where the tile is not whole it would write too
+    // much, and a product for each of the two does not sum in one order.
     for (int64_t row = 0; row < n_rows; ++row) {
-      std::memcpy(y + row * y_stride + panel * kPanel, thread.y.data() + row * width,
+      std::memcpy(y + row * n() + panel * kPanel, thread.y.data() + row * width,
                   sizeof(float) * static_cast<std::size_t>(width));
     }
   }
@@ -136,7 +140,6 @@ class OneDnnGemm : public Gemm {
     dnnl::matmul product;
   };
   struct Thread {
-    Buffer<std::byte> x;        // a tile of x as the product reads it, where that is not float32
     Buffer<float> y;            // [kTileRows, panel_width]
     Buffer<BFloat16> weights;   // one panel on its way to its packed form
     Buffer<std::byte> scratch;  // oneDNN's own
