@@ -3,8 +3,8 @@
     python3 bench/peers/compare.py openvino [--lengths 512,4096] [--repeats 5] [-- OPTIONS OF `longheads bench sweep`]
 
 The peer is installed from PyPI, pinned, into an environment of its own below the cache folder. Each repeat runs ours,
-then the peer, as processes of their own, on prompts of random ids, so that neither gains by a cache of prefixes. Ours is
-timed on its first prompt; the peer reads one before that is not timed. Medians of the repeats are printed with their spread, and ours divided by the peer's,
+then the peer, as processes of their own, on prompts of random ids, so that neither gains by a cache of prefixes. Each reads a
+prompt of at most 2048 tokens before the one that is timed. Medians of the repeats are printed with their spread, and ours divided by the peer's,
 repeat by repeat. Where the processor is of a kind on which the peer's speed is known and it comes out more than a
 tenth below that, it has been set up badly, and the script fails.
 """

@@ -15,6 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kWarmUpTokens = 2048;  // of a block of a prompt, unless keys and values are on disk
+
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Neither a cache of prefixes nor a lucky text makes a prompt of them faster.
@@ -44,6 +46,7 @@ class Runner {
     row.kernels = engine_.DescribeKernels();
     row.prefill_cost = engine_.PlanPrefill(row.length);
     row.decode_bytes = engine_.PlanDecodeBytes(row.length + options_.n_decode / 2);
+    LH_TRY(WarmUp(row.length));
     ResetPeakMemory();
     prefill_.clear();
     decode_.clear();
@@ -57,6 +60,20 @@ class Runner {
   }
 
  private:
+  // Weights come into memory, and buffers grow to what a block of a prompt takes.
+  Status WarmUp(int64_t length) {
+    std::mt19937_64 random(options_.seed - 1);
+    const int64_t n = std::min(length, kWarmUpTokens);
+    const std::vector<TokenId> tokens = RandomTokens(n, engine_.config().vocab_size, random);
+    Session session = engine_.NewSession();
+    LH_ASSIGN(std::vector<float> hidden,
+              engine_.Prefill(session, tokens, Outputs::kLast, {.cancel = hooks_.cancel}));
+    const TokenId next = ArgMax(engine_.Logits(hidden));
+    Session* const self = &session;
+    return options_.n_decode == 0 ? Status()
+                                  : engine_.Decode(std::span(&self, 1), std::span(&next, 1), hidden);
+  }
+
   Status Repeat(SweepRow& row, uint64_t seed) {
     std::mt19937_64 random(seed);
     const std::vector<TokenId> all = text_.empty()

@@ -195,8 +195,9 @@ void AddSweep(CLI::App& bench, Command& command) {
       ->type_name("DIR")
       ->group("Output");
   app->footer(
-      R"(Prompts are random tokens (or pieces of --text), others for each repeat. A prompt's time goes to its first
-token, the time of a generated token includes the vocabulary. 'of limit' is the time that this machine needs at the limits measured
+      R"(Prompts are random tokens (or pieces of --text), others for each repeat; one of at most 2048 tokens that is not
+timed goes before. A prompt's time goes to its first token, the time of a generated token includes the vocabulary.
+'of limit' is the time that this machine needs at the limits measured
 just before, as a share of the time taken: for a prompt all operations, those with weights at the rate of the
 compute type and attention at that of what it computes in; for a token the bytes it must read: weights as in the file, the
 keys and values that are attended to (those that heads share once), and what the method chooses by. 'memory'
