@@ -87,9 +87,11 @@ def main():
     parser.add_argument("-n", "--predict", type=int, default=32, help="tokens generated after each prompt")
     parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent.parent / "build" / "longheads")
-    parser.add_argument("options", nargs="*", default=["--attn", "full", "--compute", "int8"],
-                        help="of longheads bench sweep; default: --attn full --compute int8")
-    arguments = parser.parse_args()
+    parser.epilog = "After '--': options of longheads bench sweep; default: --attn full --compute int8"
+    # By hand: argparse gives a positional list that comes after options to nobody.
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    arguments = parser.parse_args(sys.argv[1:end])
+    arguments.options = sys.argv[end + 1:] or ["--attn", "full", "--compute", "int8"]
     for path, made_by in ((arguments.program, "make build"), (arguments.model, "make model")):
         if not path.is_file():
             sys.exit(f"{path} is not there: '{made_by}' makes it")

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <vector>
+
+#include "kernels/vector_ops.h"
 
 namespace longheads {
 
@@ -18,87 +18,130 @@ T Comparable(T score) {
   return std::isnan(score) ? -std::numeric_limits<T>::infinity() : score;
 }
 
+// Finds the score that divides the best from the rest by halving the interval that it lies in and counting,
+// many scores at a time and without a branch on any of them: a handful of passes over what is in the first
+// cache.
 class TopK {
  public:
   // Appends the `count` best of candidates [0, n), or all where there are fewer, ascending; and to `nearly`,
   // in any order, as many of the next best.
   void Choose(const float* scores, int64_t n, int64_t count, std::vector<int32_t>& chosen,
               std::vector<int32_t>* nearly = nullptr) {
-    const std::size_t first = chosen.size();
     if (n <= count) {
       for (int32_t i = 0; i < n; ++i) chosen.push_back(i);
       return;
     }
     if (count <= 0) return;
     const int64_t wanted = nearly != nullptr ? std::min(n, 2 * count) : count;
-    GatherBest(scores, n, wanted);
-    PutBestInFront(wanted);
-    ranks_.resize(static_cast<std::size_t>(wanted));
-    if (wanted > count) PutBestInFront(count);
-    const auto end = ranks_.begin() + count;
-    for (auto rank = ranks_.begin(); rank != end; ++rank) chosen.push_back(IndexOf(*rank));
-    std::sort(chosen.begin() + static_cast<std::ptrdiff_t>(first), chosen.end());
-    for (auto rank = end; rank != ranks_.end(); ++rank) nearly->push_back(IndexOf(*rank));
+    const int64_t n_left = LeaveFew(scores, n, wanted);
+    if (n_left < n) scores = left_scores_.data();
+    const auto index_of = [&](int32_t i) { return n_left < n ? left_[static_cast<std::size_t>(i)] : i; };
+    FindBest(scores, n_left, count, best_);
+    for (const int32_t i : best_) chosen.push_back(index_of(i));
+    if (wanted == count) return;
+    FindBest(scores, n_left, wanted, next_);
+    auto taken = best_.begin();
+    for (const int32_t i : next_) {
+      if (taken != best_.end() && *taken == i) {
+        ++taken;
+      } else {
+        nearly->push_back(index_of(i));
+      }
+    }
   }
 
  private:
-  // Larger for better candidates.
-  static uint64_t Rank(float score, int32_t index) {
-    const uint32_t bits = std::bit_cast<uint32_t>(Comparable(score) + 0.0f);  // -0 is 0
-    const uint32_t ascending = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-    return uint64_t{ascending} << 32 | ~static_cast<uint32_t>(index);
-  }
-  static int32_t IndexOf(uint64_t rank) { return static_cast<int32_t>(~static_cast<uint32_t>(rank)); }
-
-  // The `count` best of ranks_, in any order. 0 < count <= ranks_.size().
-  void PutBestInFront(int64_t count) {
-    std::nth_element(ranks_.begin(), ranks_.begin() + count - 1, ranks_.end(), std::greater<>());
-  }
-
-  // ranks_ = those of candidates among which the `count` best are. A long text has many candidates and few
-  // are taken: of pieces of them the largest scores are found first, several at a time. The count-th of those
-  // largest is no better than the count-th best candidate, and few candidates are as good as that.
-  void GatherBest(const float* scores, int64_t n, int64_t count) {
-    constexpr int64_t kPiece = 16;
-    const int64_t piece = std::max(kPiece, n / (4 * count) / kPiece * kPiece);
-    const int64_t n_pieces = n / piece;
-    ranks_.clear();
-    largest_.clear();
-    if (n_pieces >= 2 * count) {
-      for (int64_t i = 0; i < n_pieces; ++i) largest_.push_back(Largest(scores + i * piece, piece));
-      sorted_ = largest_;
-      std::nth_element(sorted_.begin(), sorted_.begin() + count - 1, sorted_.end(), std::greater<>());
-    }
-    const float least = largest_.empty() ? kWorst : sorted_[static_cast<std::size_t>(count - 1)];
-    const auto gather = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        if (least == kWorst || scores[i] >= least) ranks_.push_back(Rank(scores[i], static_cast<int32_t>(i)));
-      }
-    };
-    if (least == kWorst) return gather(0, n);
-    for (int64_t i = 0; i < n_pieces; ++i) {
-      if (largest_[static_cast<std::size_t>(i)] >= least) gather(i * piece, (i + 1) * piece);
-    }
-    gather(n_pieces * piece, n);
-  }
-
-  // n: a multiple of 4. What is no number is left out.
-  static float Largest(const float* scores, int64_t n) {
-    float lanes[4] = {kWorst, kWorst, kWorst, kWorst};
-    for (int64_t i = 0; i < n; i += 4) {
-      for (int64_t lane = 0; lane < 4; ++lane) {
-        const float score = scores[i + lane];
-        lanes[lane] = score > lanes[lane] ? score : lanes[lane];
-      }
-    }
-    return std::max(std::max(lanes[0], lanes[1]), std::max(lanes[2], lanes[3]));
-  }
-
   static constexpr float kWorst = -std::numeric_limits<float>::infinity();
 
+  // `n` scores are at least `at`, and fewer than are wanted at least `above`; none are where that is no
+  // number. Where fewer are numbers above kWorst, `at` is kWorst and stands for what is no number too.
+  struct Cut {
+    float at;
+    float above;
+    int64_t n;
+  };
+
+  // Cuts off at least `wanted` of the n best scores, and at most `most` where no equal ones prevent it.
+  Cut Find(const float* scores, int64_t n, int64_t wanted, int64_t most) const {
+    const auto [lowest, largest] = kernels_.range(scores, n);
+    const auto count = [&](float at) { return kernels_.count_at_least(scores, n, at); };
+    Cut cut{.at = largest, .above = std::numeric_limits<float>::quiet_NaN(), .n = count(largest)};
+    if (cut.n >= wanted) return cut;
+    const float least = std::max(lowest, std::numeric_limits<float>::lowest());
+    cut = {.at = least, .above = largest, .n = count(least)};
+    if (cut.n < wanted) return {.at = kWorst, .above = least, .n = n};
+    while (cut.n > most) {
+      const float middle =
+          std::isinf(cut.above) ? std::numeric_limits<float>::max() : cut.at / 2 + cut.above / 2;
+      if (!(cut.at < middle && middle < cut.above)) break;  // no score lies between
+      const int64_t n_here = count(middle);
+      if (n_here >= wanted) {
+        cut.at = middle;
+        cut.n = n_here;
+      } else {
+        cut.above = middle;
+      }
+    }
+    return cut;
+  }
+
+  // best = the `wanted` best of n scores, ascending. wanted <= n.
+  void FindBest(const float* scores, int64_t n, int64_t wanted, std::vector<int32_t>& best) const {
+    const Cut cut = Find(scores, n, wanted, wanted);
+    Resize(best, n + kIndexRoom);
+    if (cut.n == wanted && cut.at != kWorst) {
+      kernels_.indices_at_least(scores, n, cut.at, best.data());
+    } else {
+      int64_t equal = wanted - kernels_.count_at_least(scores, n, cut.above);
+      int32_t* to = best.data();
+      for (int32_t i = 0; i < n; ++i) {
+        if (scores[i] >= cut.above) {
+          *to++ = i;
+        } else if (equal > 0 && (scores[i] >= cut.at || cut.at == kWorst)) {
+          *to++ = i;
+          --equal;
+        }
+      }
+    }
+    best.resize(static_cast<std::size_t>(wanted));
+  }
+
+  // A long text has many candidates and few are taken: of pieces of them the largest scores are found first,
+  // and as many of those are cut off as are wanted. What is worse than all these is not among the best. Gives
+  // how many are left in left_ and left_scores_; n: all are, and nothing is there.
+  int64_t LeaveFew(const float* scores, int64_t n, int64_t wanted) {
+    constexpr int64_t kPiece = 16;
+    const int64_t piece = std::max(kPiece, n / (4 * wanted) / kPiece * kPiece);
+    const int64_t n_pieces = n / piece;
+    if (n_pieces < 2 * wanted) return n;
+    largest_.clear();
+    for (int64_t i = 0; i < n_pieces; ++i) {
+      largest_.push_back(kernels_.range(scores + i * piece, piece).largest);
+    }
+    const Cut cut = Find(largest_.data(), n_pieces, wanted, wanted + wanted / 4);
+    if (cut.at == kWorst) return n;
+    Resize(left_, n + kIndexRoom);
+    const int64_t n_left = kernels_.indices_at_least(scores, n, cut.at, left_.data());
+    Resize(left_scores_, n_left);
+    for (int64_t i = 0; i < n_left; ++i) {
+      left_scores_[static_cast<std::size_t>(i)] = scores[left_[static_cast<std::size_t>(i)]];
+    }
+    return n_left;
+  }
+
+  // With room for more: a text grows, and each token of it should not allocate.
+  template <typename T>
+  static void Resize(std::vector<T>& list, int64_t n) {
+    const auto size = static_cast<std::size_t>(n);
+    if (list.capacity() < size) list.reserve(2 * size);
+    list.resize(size);
+  }
+
+  const VectorKernels& kernels_ = FastestVectorKernels();
   std::vector<float> largest_;  // of each piece
-  std::vector<float> sorted_;
-  std::vector<uint64_t> ranks_;
+  std::vector<int32_t> left_;
+  std::vector<float> left_scores_;
+  std::vector<int32_t> best_, next_;
 };
 
 }  // namespace longheads

@@ -1,8 +1,9 @@
 // Element-wise work of a transformer layer on rows of float32: normalisation, gating, sums, rotation,
-// conversion.
+// conversion; and comparisons of scores.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "kernels/implementation.h"
@@ -13,6 +14,12 @@ namespace longheads {
 
 // Rows whose largest magnitude is less have no scale in eight bits: its inverse might not be finite.
 inline constexpr float kLeastQ8 = 1e-30f;
+
+// The least and the largest of some scores, but for what is no number.
+struct ScoreRange {
+  float least = std::numeric_limits<float>::infinity();
+  float largest = -std::numeric_limits<float>::infinity();
+};
 
 struct VectorKernels {
   // out[n] = x / sqrt(mean(x^2) + epsilon) * weight. (RMSNorm: Zhang and Sennrich 2019.) out may be x.
@@ -26,13 +33,21 @@ struct VectorKernels {
   // Rounds to nearest even, and back.
   void (*to_bf16)(const float* in, int64_t n, BFloat16* out);
   void (*from_bf16)(const BFloat16* in, int64_t n, float* out);
-  // Eight bits for each number of a row: out[n] = in / scale, rounded to nearest even, -127 .. 127; gives the scale,
-  // max |in| / 127. A row below kLeastQ8 becomes zeros; one that is not finite gets a scale of NaN.
+  // Eight bits for each number of a row: out[n] = in / scale, rounded to nearest even, -127 .. 127; gives the
+  // scale, max |in| / 127. A row below kLeastQ8 becomes zeros; one that is not finite gets a scale of NaN.
   float (*to_q8)(const float* in, int64_t n, int8_t* out);
   // And back: out[n] = in * scale, or each with a scale of its own.
   void (*from_q8)(const int8_t* in, float scale, int64_t n, float* out);
   void (*from_q8_each)(const int8_t* in, const float* scales, int64_t n, float* out);
+  // Of scores [n].
+  ScoreRange (*range)(const float* scores, int64_t n);
+  // How many of scores [n] are at least `least`, and which, ascending; `indices` has room for n + kIndexRoom.
+  // What is no number is never.
+  int64_t (*count_at_least)(const float* scores, int64_t n, float least);
+  int64_t (*indices_at_least)(const float* scores, int64_t n, float least, int32_t* indices);
 };
+
+inline constexpr int64_t kIndexRoom = 16;
 
 std::span<const Implementation<VectorKernels>> VectorImplementations();
 // The first of them that runs here.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <random>
@@ -134,6 +135,39 @@ TEST_P(VectorOpsTest, RotateKeepsNormsAndAddsAngles) {
     kernels().rotate(x.data(), 1234, table, direct.data());
     EXPECT_EQ(once, direct);
   }
+}
+
+TEST_P(VectorOpsTest, ScoresAreComparedAsNumbers) {
+  std::mt19937 random(9);
+  for (const int64_t n : {0, 1, 7, 8, 15, 16, 17, 33, 100}) {
+    for (const uint32_t n_distinct : {1u, 5u, 1u << 20}) {
+      std::vector<float> scores;
+      for (int64_t i = 0; i < n; ++i) {
+        const float drawn = static_cast<float>(random() % n_distinct) - static_cast<float>(n_distinct / 2);
+        scores.push_back(random() % 7 == 0 ? NAN : random() % 7 == 0 ? -INFINITY : drawn);
+      }
+      std::vector<float> bounds = {-INFINITY, -1, -0.0f, 0, 1, INFINITY, NAN};
+      bounds.insert(bounds.end(), scores.begin(), scores.end());
+      for (const float least : bounds) {
+        std::vector<int32_t> expected, indices(static_cast<std::size_t>(n + kIndexRoom));
+        for (int32_t i = 0; i < n; ++i) {
+          if (scores[static_cast<std::size_t>(i)] >= least) expected.push_back(i);
+        }
+        EXPECT_EQ(kernels().count_at_least(scores.data(), n, least), static_cast<int64_t>(expected.size()));
+        const int64_t count = kernels().indices_at_least(scores.data(), n, least, indices.data());
+        indices.resize(static_cast<std::size_t>(count));
+        EXPECT_EQ(indices, expected);
+      }
+      std::erase_if(scores, [](float score) { return std::isnan(score); });
+      const ScoreRange range = kernels().range(scores.data(), static_cast<int64_t>(scores.size()));
+      const auto [least, largest] = std::minmax_element(scores.begin(), scores.end());
+      EXPECT_EQ(range.least, scores.empty() ? INFINITY : *least);
+      EXPECT_EQ(range.largest, scores.empty() ? -INFINITY : *largest);
+    }
+  }
+  const std::vector<float> bad(20, NAN);
+  EXPECT_EQ(kernels().range(bad.data(), 20).least, INFINITY);
+  EXPECT_EQ(kernels().range(bad.data(), 20).largest, -INFINITY);
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, VectorOpsTest,

@@ -186,9 +186,7 @@ inline int32_t SumOf(__m256i lanes) {
   return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0b10110001)));
 }
 
-}  // namespace
-
-void QuantiseAvx2(const float* x, int64_t k, int8_t* p, Int8BlockSums* blocks) {
+void Quantise(const float* x, int64_t k, int8_t* p, Int8BlockSums* blocks) {
   const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
   for (int64_t begin = 0; begin < k; begin += kColumns, ++blocks) {
     __m256 v[4];
@@ -214,7 +212,9 @@ void QuantiseAvx2(const float* x, int64_t k, int8_t* p, Int8BlockSums* blocks) {
   }
 }
 
-const Int8Kernels kInt8Avx2 = {.quantise = QuantiseAvx2, .multiply = Multiply};
+}  // namespace
+
+const Int8Kernels kInt8Avx2 = {.quantise = Quantise, .multiply = Multiply};
 
 }  // namespace longheads::cpu
 

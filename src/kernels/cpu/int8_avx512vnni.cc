@@ -141,9 +141,35 @@ void Multiply(const Int8Weights& weights, int64_t tile_begin, int64_t tile_end, 
   });
 }
 
+// The sum of sixteen bytes.
+inline int32_t SumOf(__m128i bytes) {
+  const __m128i four = _mm_dpbusd_epi32(_mm_setzero_si128(), _mm_set1_epi8(1), bytes);
+  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0b01001110));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0b10110001)));
+}
+
+void Quantise(const float* x, int64_t k, int8_t* p, Int8BlockSums* blocks) {
+  const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
+  for (int64_t begin = 0; begin < k; begin += kColumns, ++blocks) {
+    const __m512 v0 = _mm512_loadu_ps(x + begin);
+    const __m512 v1 = _mm512_loadu_ps(x + begin + 16);
+    // As bits, whose order is that of the magnitudes.
+    const __m512i largest = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(v0), magnitude),
+                                             _mm512_and_si512(_mm512_castps_si512(v1), magnitude));
+    const Int8Scale scale = ScaleFor(_mm512_reduce_max_epu32(largest));
+    const __m512 inverse = _mm512_set1_ps(scale.inverse);
+    const __mmask16 kept = scale.finite ? 0xFFFF : 0;
+    const __m128i first = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(kept, _mm512_mul_ps(v0, inverse)));
+    const __m128i second = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(kept, _mm512_mul_ps(v1, inverse)));
+    *blocks = SumsFor(scale, SumOf(first), SumOf(second));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + begin), first);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + begin + 16), second);
+  }
+}
+
 }  // namespace
 
-const Int8Kernels kInt8Avx512Vnni = {.quantise = QuantiseAvx2, .multiply = Multiply};
+const Int8Kernels kInt8Avx512Vnni = {.quantise = Quantise, .multiply = Multiply};
 
 }  // namespace longheads::cpu
 

@@ -11,8 +11,6 @@ namespace longheads::cpu {
 extern const Int8Kernels kInt8Avx2;        // needs AVX2, FMA and F16C
 extern const Int8Kernels kInt8Avx512Vnni;  // needs AVX-512 F, BW, VL and VNNI, and these
 
-void QuantiseAvx2(const float* x, int64_t k, int8_t* p, Int8BlockSums* blocks);
-
 // body(integral_constant of the type).
 template <typename Body>
 void DispatchInt8(DType type, const Body& body) {

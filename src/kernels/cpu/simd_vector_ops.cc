@@ -152,6 +152,47 @@ void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
   ref::kVectorOps.from_q8_each(in + i, scales + i, n - i, out + i);
 }
 
+ScoreRange RangeOf(const float* scores, int64_t n) {
+  Vec least = hn::Set(kTag, ScoreRange().least);
+  Vec largest = hn::Set(kTag, ScoreRange().largest);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec score = hn::LoadU(kTag, scores + i);
+    least = hn::IfThenElse(hn::Lt(score, least), score, least);
+    largest = hn::IfThenElse(hn::Gt(score, largest), score, largest);
+  }
+  const ScoreRange rest = ref::kVectorOps.range(scores + i, n - i);
+  return {.least = std::min(rest.least, hn::GetLane(hn::MinOfLanes(kTag, least))),
+          .largest = std::max(rest.largest, hn::GetLane(hn::MaxOfLanes(kTag, largest)))};
+}
+
+int64_t CountAtLeast(const float* scores, int64_t n, float least) {
+  const Vec bound = hn::Set(kTag, least);
+  std::size_t count = 0;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    count += hn::CountTrue(kTag, hn::Ge(hn::LoadU(kTag, scores + i), bound));
+  }
+  return static_cast<int64_t>(count) + ref::kVectorOps.count_at_least(scores + i, n - i, least);
+}
+
+int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* indices) {
+  const hn::RebindToSigned<Tag> integers;
+  const Vec bound = hn::Set(kTag, least);
+  int64_t count = 0;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const auto seen = hn::RebindMask(integers, hn::Ge(hn::LoadU(kTag, scores + i), bound));
+    hn::StoreU(hn::Compress(hn::Iota(integers, static_cast<int32_t>(i)), seen), integers, indices + count);
+    count += static_cast<int64_t>(hn::CountTrue(integers, seen));
+  }
+  for (; i < n; ++i) {
+    indices[count] = static_cast<int32_t>(i);
+    count += scores[i] >= least ? 1 : 0;
+  }
+  return count;
+}
+
 }  // namespace
 
 const VectorKernels* VectorTable() {
@@ -164,7 +205,10 @@ const VectorKernels* VectorTable() {
       .from_bf16 = FromBf16,
       .to_q8 = ToQ8,
       .from_q8 = FromQ8,
-      .from_q8_each = FromQ8Each};
+      .from_q8_each = FromQ8Each,
+      .range = RangeOf,
+      .count_at_least = CountAtLeast,
+      .indices_at_least = IndicesAtLeast};
   return &kTable;
 }
 

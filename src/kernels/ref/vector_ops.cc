@@ -73,6 +73,27 @@ void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]) * scales[i];
 }
 
+ScoreRange RangeOf(const float* scores, int64_t n) {
+  ScoreRange range;
+  for (int64_t i = 0; i < n; ++i) {
+    if (scores[i] < range.least) range.least = scores[i];
+    if (scores[i] > range.largest) range.largest = scores[i];
+  }
+  return range;
+}
+
+int64_t CountAtLeast(const float* scores, int64_t n, float least) {
+  return std::count_if(scores, scores + n, [least](float score) { return score >= least; });
+}
+
+int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* indices) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (scores[i] >= least) indices[count++] = static_cast<int32_t>(i);
+  }
+  return count;
+}
+
 }  // namespace
 
 const VectorKernels kVectorOps = {.rms_norm = RmsNorm,
@@ -83,6 +104,9 @@ const VectorKernels kVectorOps = {.rms_norm = RmsNorm,
                                   .from_bf16 = FromBf16,
                                   .to_q8 = ToQ8,
                                   .from_q8 = FromQ8,
-                                  .from_q8_each = FromQ8Each};
+                                  .from_q8_each = FromQ8Each,
+                                  .range = RangeOf,
+                                  .count_at_least = CountAtLeast,
+                                  .indices_at_least = IndicesAtLeast};
 
 }  // namespace longheads::ref
