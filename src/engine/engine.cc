@@ -19,8 +19,20 @@
 namespace longheads {
 namespace {
 
-Result<ComputeType> ComputeFromName(const std::string& name, const GemmKernels& gemm) {
-  if (name == "auto") return gemm.native_bf16 ? ComputeType::kBF16 : ComputeType::kF32;
+// What was fastest for prompts of all lengths and for tokens, on AVX2 and on AVX-512 (docs/performance.md):
+// integers, where all weights have them and laying them out leaves as much memory for texts. With AMX
+// bfloat16's products have several times their rate, and it is not measured which is faster.
+ComputeType FastestCompute(const ModelWeights& weights, const Implementation<GemmKernels>& gemm) {
+  const uint64_t without = SumOverLinears(
+      weights, [](const LinearWeights& linear) -> uint64_t { return HasIntegers(linear.w.type) ? 0 : 1; });
+  if (without == 0 && gemm.name != "amx" && Int8Bytes(weights) <= AvailableMemory() / 2)
+    return ComputeType::kInt8;
+  return gemm.table->native_bf16 ? ComputeType::kBF16 : ComputeType::kF32;
+}
+
+Result<ComputeType> ComputeFromName(const std::string& name, const ModelWeights& weights,
+                                    const Implementation<GemmKernels>& gemm) {
+  if (name == "auto") return FastestCompute(weights, gemm);
   if (name == "f32") return ComputeType::kF32;
   if (name == "bf16") return ComputeType::kBF16;
   if (name == "int8") return ComputeType::kInt8;
@@ -117,7 +129,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   engine->insertion_ = Insertion(attention.front().policy->Inserts());
 
   LH_ASSIGN(engine->kernels_, ChooseKernels(options.backend));
-  LH_ASSIGN(engine->compute_, ComputeFromName(options.compute, *engine->kernels_.gemm.table));
+  LH_ASSIGN(engine->compute_, ComputeFromName(options.compute, weights, engine->kernels_.gemm));
   if (engine->compute_ == ComputeType::kInt8) LH_TRY(CheckInt8(weights, options.model_path));
   LH_ASSIGN(engine->kv_type_, KvTypeFromName(options.kv_type, engine->compute_));
   constexpr int kMostThreads = 1024;

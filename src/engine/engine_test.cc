@@ -291,6 +291,25 @@ TEST(Engine, RefusesToLayOutWeightsAnewWhereThereIsNoRoomForThem) {
       << engine.error().message;
 }
 
+TEST(Engine, MultipliesIntegersByItselfWhereAllWeightsHaveThemAndThereIsRoom) {
+  TinyLlamaOptions model = kTiny;
+  model.ffn = 64;
+  const auto computes_by_itself = [&model](const char* backend) {
+    const ModelFile file(TinyLlama(model));
+    const auto engine = Engine::Load({.model_path = file.path(), .attention = "full", .backend = backend});
+    EXPECT_TRUE(engine) << engine.error().message;
+    return engine ? (*engine)->compute() : ComputeType::kF32;
+  };
+  EXPECT_NE(computes_by_itself("auto"), ComputeType::kInt8);  // float32 weights
+  EXPECT_EQ(computes_by_itself("ref"), ComputeType::kF32);
+  model.weight_type = DType::kQ4_1;
+  EXPECT_EQ(computes_by_itself("ref"), ComputeType::kInt8);
+  const PretendedMemory little(1 << 10);
+  const ModelFile file(TinyLlama(model));
+  const auto engine = Engine::Load({.model_path = file.path(), .attention = "full"});
+  ASSERT_FALSE(engine && (*engine)->compute() == ComputeType::kInt8);
+}
+
 TEST(Engine, TellsWhatATextTakes) {
   const std::unique_ptr<Engine> engine = Load(kLongHeads, "f32");
   const MemoryPlan none = engine->PlanMemory(0);
