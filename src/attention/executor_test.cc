@@ -155,6 +155,8 @@ TEST_P(ExecutorTest, ACancelledExtendLeavesTheStateUsable) {
   AttentionExecutor executor(*GetParam().table, kShape, 1);
   ThreadPool pool(1);
   CancelToken cancel;
+  std::vector<std::unique_ptr<PolicyScratch>> scratches;
+  scratches.push_back(longheads_.NewScratch());
   const AttentionSequence view{.kv = &sequence, .rotations = &rotations, .scale = 0.125f};
   const StepInput input{.layer = 0,
                         .sequence = &view,
@@ -163,6 +165,7 @@ TEST_P(ExecutorTest, ACancelledExtendLeavesTheStateUsable) {
                         .q = inputs.q.data(),
                         .executor = &executor,
                         .pool = &pool,
+                        .scratch = scratches,
                         .cancel = &cancel};
   const auto plan_of = [&](const PolicyState& state) {
     std::vector<float> out(6 * 64);

@@ -156,6 +156,13 @@ struct LongHeads::Scratch : PolicyScratch {
   };
   std::vector<Entry> entries;
   std::vector<int64_t> counts;  // per chunk
+  // While chunks are represented: one's queries, what they attend to within it, and its outputs [l, n_heads,
+  // d] and keys.
+  std::vector<QueryToken> tokens;
+  Plan within;
+  std::vector<float> outputs;
+  std::vector<float> page;
+  std::vector<float*> places;  // of the representations
 };
 
 LongHeads::LongHeads(const LongHeadsOptions& options, const HeadShape& shape, PairLayout layout,
@@ -213,11 +220,9 @@ void LongHeads::Extend(const StepInput& input, PolicyState& policy_state) const 
   const int64_t end = input.token_begin + input.n_tokens;
   state.MakeRoom(end / l);
   // Chunks that these tokens complete; only the first can have begun before them.
-  for (int64_t chunk = input.token_begin / l; chunk < end / l; ++chunk) {
-    Represent(input, chunk, state);
-    // Raised in between, the representation may be half done: the state stays at the tokens it had.
-    if (input.cancel != nullptr && input.cancel->cancelled()) return;
-  }
+  Represent(input, input.token_begin / l, end / l, state);
+  // Raised in between, representations may be missing: the state stays at the tokens it had.
+  if (Cancelled(input.cancel)) return;
   const int64_t open_begin = std::max((end - 1) / l * l, input.token_begin);
   for (int64_t j = open_begin; j < end; ++j) {
     state.set_open_q(j % l, input.q + (j - input.token_begin) * q_floats);
@@ -226,24 +231,40 @@ void LongHeads::Extend(const StepInput& input, PolicyState& policy_state) const 
   if (shares_choices() && (!fixes_layers() || input.layer == 0)) FixChoices(input, state);
 }
 
-void LongHeads::Represent(const StepInput& input, int64_t chunk, State& state) const {
+void LongHeads::Represent(const StepInput& input, int64_t begin, int64_t end, State& state) const {
   if (options_.represent != LongHeadsOptions::Represent::kPaper) {
-    RepresentByKeys(input, chunk, state);
+    for (int64_t chunk = begin; chunk < end; ++chunk) RepresentByKeys(input, chunk, state);
     return;
   }
+  if (begin == end) return;
+  // Asked for by one thread: blocks that a fork shares are copied.
+  std::vector<float*>& places = static_cast<Scratch&>(*input.scratch[0]).places;
+  places.clear();
+  for (int64_t chunk = begin; chunk < end; ++chunk) places.push_back(state.new_representations(chunk));
+  input.pool->Run((end - begin) * shape_.n_kv_heads, [&](int64_t task, int thread) {
+    if (Cancelled(input.cancel)) return;
+    const int64_t nth = task / shape_.n_kv_heads;
+    RepresentByOutputs(input, begin + nth, task % shape_.n_kv_heads, thread, state,
+                       places[static_cast<std::size_t>(nth)]);
+  });
+}
+
+// O: every query of the chunk over every key of the chunk, both at their chunk-local positions, no mask.
+void LongHeads::AttendWithin(const StepInput& input, int64_t chunk, int64_t kv_head, int thread,
+                             const State& state, Scratch& scratch) const {
   const int64_t l = options_.chunk;
-  const int64_t d = shape_.head_dim;
   const int64_t group = shape_.group();
-  const int64_t q_floats = shape_.n_heads * d;
-  // O: every query of the chunk over every key of the chunk, both at their chunk-local positions, no mask.
-  std::vector<float> outputs(static_cast<std::size_t>(l * q_floats));
-  std::vector<QueryToken> tokens;
-  Plan plan;
+  const int64_t q_floats = shape_.n_heads * shape_.head_dim;
+  scratch.outputs.resize(static_cast<std::size_t>(l * q_floats));
+  scratch.tokens.clear();
+  Plan& plan = scratch.within;
+  plan.Clear();
   for (int64_t o = 0; o < l; ++o) {
     const int64_t j = chunk * l + o;
     const float* const q =
         j < input.token_begin ? state.open_q(o) : input.q + (j - input.token_begin) * q_floats;
-    tokens.push_back({.sequence = 0, .position = j, .q = q, .out = outputs.data() + o * q_floats});
+    scratch.tokens.push_back(
+        {.sequence = 0, .position = j, .q = q, .out = scratch.outputs.data() + o * q_floats});
     for (int64_t g = 0; g < group; ++g) {
       plan.rows.push_back({static_cast<int32_t>(o * group + g), static_cast<int32_t>(o)});
     }
@@ -252,45 +273,56 @@ void LongHeads::Represent(const StepInput& input, int64_t chunk, State& state) c
                            .key_end = (chunk + 1) * l,
                            .row_end = l * group,
                            .min_distance = -PlanSegment::kAnyDistance});
-  float* const representations = state.new_representations(chunk);
-  input.pool->Run(shape_.n_kv_heads, [&](int64_t kv_head, int thread) {
-    const QueryBlock block{.layer = input.layer,
-                           .kv_head = kv_head,
-                           .tokens = tokens,
-                           .sequences = std::span(input.sequence, 1)};
-    input.executor->RunBlock(block, plan, Plane(), thread, input.cancel);
-
-    RepresentByOutputs(input, chunk, kv_head, outputs, representations);
-  });
+  const QueryBlock block{.layer = input.layer,
+                         .kv_head = kv_head,
+                         .tokens = scratch.tokens,
+                         .sequences = std::span(input.sequence, 1)};
+  input.executor->RunBlock(block, plan, Plane(), thread, input.cancel);
 }
+
+namespace {
+
+// a . b, in eight sums that add side by side. a's size is a multiple of 8.
+double Dot(std::span<const double> a, const float* b) {
+  double sums[8] = {};
+  for (std::size_t m = 0; m < a.size(); m += 8) {
+    for (std::size_t i = 0; i < 8; ++i) sums[i] += a[m + i] * static_cast<double>(b[m + i]);
+  }
+  return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+}
+
+}  // namespace
 
 // c = sum of w k over the chunk's stored keys, w = softmax(scale qc . k), qc the mean row of O [l, n_heads,
 // d].
-void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_t kv_head,
-                                   std::span<const float> outputs, float* representations) const {
+void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_t kv_head, int thread,
+                                   const State& state, float* representations) const {
+  Scratch& scratch = static_cast<Scratch&>(*input.scratch[static_cast<std::size_t>(thread)]);
+  AttendWithin(input, chunk, kv_head, thread, state, scratch);
   const int64_t l = options_.chunk;
   const int64_t d = shape_.head_dim;
   const int64_t heads_per_rep = shape_.n_heads / n_rep_heads();
   const int64_t reps_per_kv = shape_.group() / heads_per_rep;
   std::vector<double> mean(static_cast<std::size_t>(d)), qc(mean), c(mean),
       logits(static_cast<std::size_t>(l));
-  std::vector<float> page(static_cast<std::size_t>(2 * kPageTokens * d));
-  PageLayout::Floats keys{};
+  std::vector<float>& page = scratch.page;
+  page.resize(static_cast<std::size_t>(kPageTokens * d));
+  const float* keys = nullptr;
   int64_t page_at = -1;
   const auto key = [&](int64_t o) {
     const int64_t j = chunk * l + o;
     if (j / kPageTokens != page_at) {
       page_at = j / kPageTokens;
-      keys = input.sequence->kv->Read(input.layer, kv_head, page_at, page.data());
+      keys = input.sequence->kv->ReadKeys(input.layer, kv_head, page_at, page.data());
     }
-    return keys.k + j % kPageTokens * d;
+    return keys + j % kPageTokens * d;
   };
   for (int64_t rep = kv_head * reps_per_kv; rep < (kv_head + 1) * reps_per_kv; ++rep) {
     // Over the group's heads too where they share a representation.
     std::fill(mean.begin(), mean.end(), 0.0);
     for (int64_t o = 0; o < l; ++o) {
       for (int64_t h = rep * heads_per_rep; h < (rep + 1) * heads_per_rep; ++h) {
-        const float* const row = outputs.data() + (o * shape_.n_heads + h) * d;
+        const float* const row = scratch.outputs.data() + (o * shape_.n_heads + h) * d;
         for (int64_t m = 0; m < d; ++m) mean[static_cast<std::size_t>(m)] += row[m];
       }
     }
@@ -304,9 +336,7 @@ void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_
     double max = -std::numeric_limits<double>::infinity();
     for (int64_t o = 0; o < l; ++o) {
       const float* const k = key(o);
-      double dot = 0;
-      for (int64_t m = 0; m < d; ++m) dot += qc[static_cast<std::size_t>(m)] * static_cast<double>(k[m]);
-      logits[static_cast<std::size_t>(o)] = dot * static_cast<double>(input.sequence->scale);
+      logits[static_cast<std::size_t>(o)] = Dot(qc, k) * static_cast<double>(input.sequence->scale);
       max = std::max(max, logits[static_cast<std::size_t>(o)]);
     }
     double sum = 0;

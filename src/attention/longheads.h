@@ -110,9 +110,12 @@ class LongHeads : public Policy {
   void TellChoice(SelectionObserver* observer, int64_t layer, int32_t sequence, int64_t position,
                   int64_t head_begin, int64_t head_end, const float* scores, const Scratch& scratch) const;
   void FixChoices(const StepInput& input, State& state) const;
-  void Represent(const StepInput& input, int64_t chunk, State& state) const;
-  void RepresentByOutputs(const StepInput& input, int64_t chunk, int64_t kv_head,
-                          std::span<const float> outputs, float* representations) const;
+  // Of chunks [begin, end), which are complete.
+  void Represent(const StepInput& input, int64_t begin, int64_t end, State& state) const;
+  void AttendWithin(const StepInput& input, int64_t chunk, int64_t kv_head, int thread, const State& state,
+                    Scratch& scratch) const;
+  void RepresentByOutputs(const StepInput& input, int64_t chunk, int64_t kv_head, int thread,
+                          const State& state, float* representations) const;
   void RepresentByKeys(const StepInput& input, int64_t chunk, State& state) const;
 
   LongHeadsOptions options_;

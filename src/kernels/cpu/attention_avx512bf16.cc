@@ -150,6 +150,10 @@ class Tile {
   }
 
  private:
+  static void Prefetch(const float* numbers, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) _mm_prefetch(reinterpret_cast<const char*>(numbers + i), _MM_HINT_T0);
+  }
+
   // queries_[pair][row] = R(x) q, scaled.
   void Pack(const RotationTable& table) {
     const auto rotate = N_AVX3::AttentionTable()->rotate;
@@ -163,6 +167,9 @@ class Tile {
           std::fill_n(packed[lane], n_pairs, 0u);
           continue;
         }
+        // Queries of a head are far apart, and mostly in no near cache.
+        constexpr std::size_t kAhead = 6;
+        if (r + kAhead < rows_.size()) Prefetch(rows_[r + kAhead].q, d_);
         rotate(rows_[r].q, rows_[r].x, table, rotated);
         const __m512 scale = _mm512_set1_ps(rows_[r].scale * kLog2E);
         for (int64_t m = 0; m < d_; m += kLanes) {
