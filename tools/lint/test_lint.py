@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import layering
+import portable
 import sizes
 
 
@@ -27,6 +28,38 @@ class LintTest(unittest.TestCase):
         return subprocess.run(
             [sys.executable, str(script), str(self.root)], capture_output=True, text=True, check=False
         )
+
+
+SYMBOLS = """a.o:     file format elf64-x86-64
+
+0000000000000000 g     F .text\t0000000000000026 Table
+0000000000000000  w    F .text.min\t0000000000000026 .hidden Minimum
+0000000000000000 l     F .text\t0000000000000026 Kernel
+0000000000000000 g     F .text\t0000000000000026 _ZN6N_AVX36KernelEv
+0000000000000000 l     F .text.startup\t0000000000000026 _GLOBAL__sub_I_table
+0000000000000000 g     O .data\t0000000000000026 kTable
+0000000000000000         *UND*\t0000000000000000 memcpy
+"""
+
+
+class Portable(unittest.TestCase):
+    def wide(self, function, instruction="vmovdqu64 (%rax),%zmm0"):
+        code = f"a.o:     file format elf64-x86-64\n\n0000000000000000 <{function}>:\n   0:\t{instruction}\n"
+        return [name for _, name in portable.problems_of(SYMBOLS, code)]
+
+    def test_what_others_call_or_runs_at_the_start_is_found(self):
+        for function in ("Table", "Minimum", "_GLOBAL__sub_I_table"):
+            self.assertEqual(self.wide(function), [function])
+        self.assertEqual(self.wide("Table", "kmovw  %eax,%k1"), ["Table"])
+        self.assertEqual(self.wide("Table", "vzeroupper "), ["Table"])
+
+    def test_kernels_may(self):
+        for function in ("Kernel", "_ZN6N_AVX36KernelEv"):
+            self.assertEqual(self.wide(function), [])
+
+    def test_other_instructions_are_fine(self):
+        for instruction in ("movups (%rax),%xmm0", "call   12 <vadd>"):
+            self.assertEqual(self.wide("Table", instruction), [])
 
 
 class Layering(LintTest):

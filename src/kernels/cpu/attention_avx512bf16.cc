@@ -371,7 +371,13 @@ void AttendPages(std::span<const RotatedRow> rows, const Bf16KeyPages& pages, co
 }
 
 }  // namespace
+}  // namespace longheads::cpu
 
+HWY_POP_ATTRIBUTES
+
+namespace longheads::cpu {
+
+// Asked for on every processor.
 const AttentionKernels* Avx512Bf16Attention() {
   static const AttentionKernels kTable = [] {
     AttentionKernels table = *N_AVX3::AttentionTable();
@@ -383,5 +389,3 @@ const AttentionKernels* Avx512Bf16Attention() {
 }
 
 }  // namespace longheads::cpu
-
-HWY_POP_ATTRIBUTES
