@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -19,8 +20,7 @@ T Comparable(T score) {
 }
 
 // Finds the score that divides the best from the rest by halving the interval that it lies in and counting,
-// many scores at a time and without a branch on any of them: a handful of passes over what is in the first
-// cache.
+// many scores at a time and without a branch on any of them: some ten passes over what is in the first cache.
 class TopK {
  public:
   // Appends the `count` best of candidates [0, n), or all where there are fewer, ascending; and to `nearly`,
@@ -52,6 +52,14 @@ class TopK {
 
  private:
   static constexpr float kWorst = -std::numeric_limits<float>::infinity();
+  static constexpr int kHalvings = 24;
+
+  // The one with as many floats above as below it, in [low, high].
+  static float FloatBetween(float low, float high) {
+    const auto rank = [](int32_t bits) { return bits < 0 ? bits ^ 0x7FFFFFFF : bits; };
+    const int64_t sum = int64_t{rank(std::bit_cast<int32_t>(low))} + rank(std::bit_cast<int32_t>(high));
+    return std::bit_cast<float>(rank(static_cast<int32_t>(sum >> 1)));
+  }
 
   // `n` scores are at least `at`, and fewer than are wanted at least `above`; none are where that is no
   // number. Where fewer are numbers above kWorst, `at` is kWorst and stands for what is no number too.
@@ -70,9 +78,10 @@ class TopK {
     const float least = std::max(lowest, std::numeric_limits<float>::lowest());
     cut = {.at = least, .above = largest, .n = count(least)};
     if (cut.n < wanted) return {.at = kWorst, .above = least, .n = n};
-    while (cut.n > most) {
-      const float middle =
-          std::isinf(cut.above) ? std::numeric_limits<float>::max() : cut.at / 2 + cut.above / 2;
+    for (int pass = 0; cut.n > most; ++pass) {
+      // Halves of an interval that an outlier makes wide are wide for long; of the floats in it they are not.
+      const bool halves = pass < kHalvings && !std::isinf(cut.above);
+      const float middle = halves ? cut.at / 2 + cut.above / 2 : FloatBetween(cut.at, cut.above);
       if (!(cut.at < middle && middle < cut.above)) break;  // no score lies between
       const int64_t n_here = count(middle);
       if (n_here >= wanted) {

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 #include <random>
 
 namespace longheads {
@@ -29,6 +31,23 @@ TEST(TopK, TakesTheLowerOfEqualOnes) {
   EXPECT_EQ(Chosen({-0.0f, 0.0f, -0.0f, 0.0f}, 2), (std::vector<int32_t>{0, 1}));
   const float most = std::numeric_limits<float>::infinity();
   EXPECT_EQ(Chosen({-most, most, 1, most, -most}, 4), (std::vector<int32_t>{0, 1, 2, 3}));
+}
+
+TEST(TopK, FindsItsWayAmongFarOutliers) {
+  std::vector<float> scores;
+  for (int i = 0; i < 200; ++i) scores.push_back(static_cast<float>(i * 37 % 200) * 1e-30f);
+  for (const float outlier : {1e30f, -1e38f, -std::numeric_limits<float>::infinity()}) {
+    scores[57] = outlier;
+    scores[3] = -outlier;
+    std::vector<int32_t> order(200);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return scores[a] > scores[b]; });
+    for (const int64_t count : {1, 2, 3, 50, 198, 199}) {
+      std::vector<int32_t> best(order.begin(), order.begin() + count);
+      std::sort(best.begin(), best.end());
+      EXPECT_EQ(Chosen(scores, count), best) << outlier << " " << count;
+    }
+  }
 }
 
 // Few distinct scores and many, some of them no numbers, which are the worst.

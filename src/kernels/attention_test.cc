@@ -21,6 +21,36 @@ std::vector<double> Theta(int64_t head_dim) {
   return theta;
 }
 
+// The largest of a row's and its keys' numbers, which bound what roundings make of its output.
+struct Magnitudes {
+  double logit = 0;
+  double terms = 0;  // the norm of a logit's terms
+  double value = 0;
+
+  void Raise(const Magnitudes& other) {
+    logit = std::max(logit, other.logit);
+    terms = std::max(terms, other.terms);
+    value = std::max(value, other.value);
+  }
+
+  // By products of float32. Of a logit: cosine and sine from four numbers of the table, two products and
+  // their sum, a scale of three factors, and d terms of signs at random, whose sums are below three times
+  // their norm. Of its power: the logit less the largest, and 2^-22 by the kernels' own account. Sums of n of
+  // them stand above and below the fraction.
+  double Bound(int64_t d, int64_t n_keys) const {
+    const double of_weights =
+        6 * Deviation(static_cast<double>(d) + 15, 3 * terms) + Gamma(4) * logit + 0x1p-22;
+    return 2 * value * (of_weights + 6 * Deviation(static_cast<double>(n_keys) + 8, 1));
+  }
+  // By products of bfloat16, with keys and values that are of it. Every rotated query and every weight is off
+  // by 2^-9 at most, of signs at random. A weight enters above and below the fraction by its logit, above
+  // alone by its own rounding.
+  double Bf16Bound(int64_t d, int64_t n_keys) const {
+    const double of_logit = 6 * 0x1p-9 / std::sqrt(3.0) * terms;
+    return Bound(d, n_keys) + value * (2 * of_logit + 0x1p-9 + 0x1p-17);
+  }
+};
+
 // Queries, one page of keys and values, and float64 attention over any part of it.
 struct Case {
   int64_t d;
@@ -65,8 +95,7 @@ struct Case {
 
   struct Exact {
     std::vector<double> out;
-    double bound;       // of what float32 makes of them
-    double bf16_bound;  // of products of bfloat16, with keys and values that are bfloat16
+    Magnitudes of;
   };
   Exact Expected(const RotatedRow& row) const {
     std::vector<double> rotated(d), sizes(d), out(d);
@@ -79,33 +108,23 @@ struct Case {
       sizes[m] = std::abs(row.q[m]) + std::abs(row.q[p]);
     }
     const double scale = 1 / std::sqrt(static_cast<double>(d));
-    double sum = 0, largest = 0, most = 0, largest_value = 0;
+    double sum = 0;
+    Magnitudes of;
     for (int64_t j = row.key_begin; j < row.key_end; ++j) {
       double logit = 0, squares = 0;
       for (int64_t m = 0; m < d; ++m) {
         logit += rotated[m] * k[j * d + m];
         squares += std::pow(sizes[m] * k[j * d + m], 2);
-        largest_value = std::max(largest_value, static_cast<double>(std::abs(v[m * kMaxRun + j])));
+        of.value = std::max(of.value, static_cast<double>(std::abs(v[m * kMaxRun + j])));
       }
-      largest = std::max(largest, std::abs(logit * scale));
-      most = std::max(most, 3 * std::sqrt(squares) * scale);
+      of.logit = std::max(of.logit, std::abs(logit * scale));
+      of.terms = std::max(of.terms, std::sqrt(squares) * scale);
       const double p = std::exp(logit * scale);
       sum += p;
       for (int64_t m = 0; m < d; ++m) out[m] += p * v[m * kMaxRun + j];
     }
     for (double& o : out) o /= sum;
-    // Of a logit: cosine and sine from four numbers of the table, two products and their sum, a scale of
-    // three factors, and d terms of signs at random, whose sums are below three times their norm. Of its
-    // power: the logit less the largest, and 2^-22 by the kernels' own account. Sums of n of them stand above
-    // and below the fraction.
-    const double of_weights = 6 * Deviation(static_cast<double>(d) + 15, most) + Gamma(4) * largest + 0x1p-22;
-    const double bound = 2 * largest_value * (of_weights + 6 * Deviation(static_cast<double>(n_keys) + 8, 1));
-    // Every rotated query and every weight is off by 2^-9 at most, of signs at random; `most` is three norms
-    // of a logit's terms. A weight enters above and below the fraction by its logit, above alone by its own
-    // rounding.
-    const double of_logit = 6 * 0x1p-9 / std::sqrt(3.0) * most / 3;
-    const double bf16_bound = bound + largest_value * (2 * of_logit + 0x1p-9 + 0x1p-17);
-    return {std::move(out), bound, bf16_bound};
+    return {std::move(out), of};
   }
 };
 
@@ -188,7 +207,8 @@ TEST_P(AttentionTest, EqualsFloat64SoftmaxOnHostileShapes) {
               for (int64_t r = 0; r < n_rows; ++r) {
                 std::vector<float> out(d);
                 FinishState(rows[r].state, d, out.data());
-                const auto [expected, bound, unused] = c.Expected(rows[r]);
+                const auto [expected, of] = c.Expected(rows[r]);
+                const double bound = of.Bound(d, n_keys);
                 for (int64_t m = 0; m < d; ++m) ASSERT_NEAR(out[m], expected[m], bound) << d << " " << n_keys;
               }
             }
@@ -321,7 +341,8 @@ TEST_P(Bf16ProductsTest, EqualFloat64WithinTheirRounding) {
         for (int64_t r = 0; r < n_rows; ++r) {
           std::vector<float> out(d);
           FinishState(rows[r].state, d, out.data());
-          const auto [expected, unused, bound] = c.cases[0].Expected(rows[r]);
+          const auto [expected, of] = c.cases[0].Expected(rows[r]);
+          const double bound = of.Bf16Bound(d, n_keys);
           for (int64_t m = 0; m < d; ++m) ASSERT_NEAR(out[m], expected[m], bound) << d << " " << n_keys;
         }
       }
@@ -342,11 +363,69 @@ TEST_P(Bf16ProductsTest, PagesTogetherEqualPagesMergedInFloats) {
         std::vector<float> out(d), floats(d);
         FinishState(rows[r].state, d, out.data());
         FinishState(in_floats[r].state, d, floats.data());
-        // The bound of a page, whose logits and values are of the same sizes.
-        const double bound =
-            c.cases[0].Expected({rows[r].q, rows[r].x, rows[r].scale, 0, 256, nullptr}).bf16_bound;
-        for (int64_t m = 0; m < d; ++m) ASSERT_NEAR(out[m], floats[m], 1.5 * bound) << d << " " << n_keys;
+        Magnitudes of;
+        for (const Case& page : c.cases) {
+          RotatedRow all = rows[r];
+          all.key_begin = 0;
+          all.key_end = static_cast<int32_t>(page.n_keys);
+          of.Raise(page.Expected(all).of);
+        }
+        const double bound = of.Bf16Bound(d, n_keys);
+        for (int64_t m = 0; m < d; ++m) ASSERT_NEAR(out[m], floats[m], bound) << d << " " << n_keys;
       }
+    }
+  }
+}
+
+// Their bounds are as wide as the mean of many values. What follows is exact but for roundings of sums.
+TEST_P(Bf16ProductsTest, RowsThatWeighAllKeysAlikeGetTheMeanOfTheirValues) {
+  for (const int64_t n_keys : {1, 8, 255, 257, 600, 2048}) {
+    PagesCase c(64, 70, n_keys);
+    for (float& q : c.cases[0].q) q = 0;
+    std::vector<float> states;
+    const auto rows = c.Rows(states);
+    kernels().attend_bf16(rows, c.all(), c.cases[0].table, workspace());
+    for (const RotatedRow& row : rows) {
+      std::vector<float> out(64);
+      FinishState(row.state, 64, out.data());
+      for (int64_t m = 0; m < 64; ++m) {
+        double sum = 0, size = 0;
+        for (int64_t j = row.key_begin; j < row.key_end; ++j) {
+          const double v = c.cases[j / kMaxRun].v[m * kMaxRun + j % kMaxRun];
+          sum += v;
+          size += std::abs(v);
+        }
+        const double n = row.key_end - row.key_begin;
+        ASSERT_NEAR(out[m], sum / n, (Gamma(n) + Gamma(4)) * size / n) << n_keys << " " << m;
+      }
+    }
+  }
+}
+
+TEST_P(Bf16ProductsTest, AKeyThatOutweighsAllOthersGivesItsValue) {
+  constexpr int64_t kKeys = 2000, kRows = 70;
+  for (const int64_t d : {64, 80}) {
+    PagesCase c(d, kRows, kKeys);
+    std::vector<float> states;
+    std::vector<RotatedRow> rows = c.Rows(states);
+    for (int64_t r = 0; r < kRows; ++r) {
+      // The r-th row's own key, among those that it sees: eight times what its rotated query is.
+      RotatedRow& row = rows[r];
+      const int64_t own = row.key_begin + (row.key_end - row.key_begin - 1) * (r % 8) / 7;
+      BFloat16* const at = c.numbers.data() + own / kMaxRun * 2 * kMaxRun * d + own % kMaxRun * d;
+      const std::vector<BFloat16> before(at, at + d);
+      std::vector<float> key(d);
+      kernels().rotate(row.q, row.x, c.cases[0].table, key.data());
+      for (float& k : key) k *= 8;
+      FastestVectorKernels().to_bf16(key.data(), d, at);
+      kernels().attend_bf16(std::span(rows).subspan(r, 1), c.all(), c.cases[0].table, workspace());
+      std::copy(before.begin(), before.end(), at);
+      std::vector<float> out(d);
+      FinishState(row.state, d, out.data());
+      // Its logit is 8 |q|^2 / sqrt(d), above 30 for all rows here, and the others' are below 8: all together
+      // they weigh less than 2000 exp(-22).
+      for (int64_t m = 0; m < d; ++m)
+        ASSERT_NEAR(out[m], c.cases[own / kMaxRun].v[m * kMaxRun + own % kMaxRun], 1e-5) << r << " " << m;
     }
   }
 }
