@@ -42,7 +42,7 @@ def processor():
     info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
     lines = dict(line.split("\t", 1) for line in info.splitlines() if "\t" in line)
     value = lambda key: next((v.lstrip("\t: ") for k, v in lines.items() if k.strip() == key), "")
-    return value("model name"), set(value("flags").split())
+    return value("model name"), int(value("cpu family") or 0), set(value("flags").split())
 
 
 def environment(name, peer):
@@ -97,7 +97,7 @@ def main():
             sys.exit(f"{path} is not there: '{made_by}' makes it")
     peer = PEERS[arguments.peer]
     python = environment(arguments.peer, peer)
-    name, flags = processor()
+    name, family, flags = processor()
     print(f"{name}, {arguments.threads} threads; {arguments.model.name}; {' '.join(peer['packages'])}; "
           f"longheads {' '.join(arguments.options)}; medians (least-most) of {arguments.repeats}")
 
@@ -113,7 +113,7 @@ def main():
             ratios = [a / b for a, b in zip(mine, other)]
             print(f"{length} tokens, {what}: longheads {spread(mine)} tokens/s, {arguments.peer} {spread(other)}, "
                   f"ratio {spread(ratios)}", flush=True)
-            zen4 = "avx512_bf16" in flags and "amx_tile" not in flags
+            zen4 = family == 25 and "avx512_bf16" in flags  # 25 is Zen 3 too, 26 is Zen 5
             known = peer["known"].get(length)
             if zen4 and arguments.threads == 2 and arguments.model == MODEL and known:
                 if statistics.median(other) < 0.9 * known[at]:

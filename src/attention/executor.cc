@@ -17,6 +17,7 @@ struct AttentionExecutor::Scratch {
   Buffer<float> page;       // a page expanded to float32, or gathered keys and values
   Buffer<float> turned;     // keys on another plane than the stored one
   Buffer<float> workspace;  // the kernels' own
+  PairsMet pairs;
 };
 
 // What one thread of RunFew does at a time: a part of a segment, or all of one that enters as a key.
@@ -29,10 +30,6 @@ struct AttentionExecutor::Item {
 };
 
 namespace {
-
-// Pages that queries meet in one go, where the kernels can: they are rotated once for them and the result is
-// merged once, and keys and values of 512 KiB (head_dim 64) stay in the second cache for the next rows.
-constexpr int64_t kPagesTogether = 8;
 
 // Calls part(begin, end) for the pieces of a segment that lie in so many pages, or are as long as a page.
 // Where they meet does not depend on where the segment begins.
@@ -71,6 +68,7 @@ class AttentionExecutor::Run {
   void Attend(const PlanSegment& segment, int64_t begin, int64_t end, bool few, const StateOf& state_of) {
     CollectRows(segment, begin, end, state_of);
     if (scratch_.rows.empty()) return;
+    if (!few) CountPairs(MultipliesBf16(segment));
     const RotationTable& rotations = *SequenceOf(segment).rotations;
     if (few && !segment.listed && !Turns(segment)) {
       // A few rows take less time than widening the page for them.
@@ -143,6 +141,12 @@ class AttentionExecutor::Run {
   bool MultipliesBf16(const PlanSegment& segment) const {
     return kernels_.attend_bf16 != nullptr && !segment.listed && !Turns(segment) &&
            SequenceOf(segment).kv->geometry().type == KvType::kBF16;
+  }
+  void CountPairs(bool bf16) {
+    double n = 0;
+    for (const RotatedRow& row : scratch_.rows) n += row.key_end - row.key_begin;
+    scratch_.pairs.all += n;
+    if (bf16) scratch_.pairs.in_bf16 += n;
   }
   int64_t HeadOf(int64_t row) const { return block_.kv_head * shape_.group() + row % shape_.group(); }
 
@@ -275,10 +279,22 @@ AttentionExecutor::AttentionExecutor(const AttentionKernels& kernels, const Head
 
 AttentionExecutor::~AttentionExecutor() = default;
 
+PairsMet AttentionExecutor::pairs_met() const {
+  PairsMet sum;
+  for (const auto& scratch : scratch_) {
+    sum.all += scratch->pairs.all;
+    sum.in_bf16 += scratch->pairs.in_bf16;
+  }
+  return sum;
+}
+
 namespace {
 
-void FinishRow(const float* state, const QueryToken& token, int64_t head, int64_t d) {
-  FinishState(state, d, token.out + head * d);
+void FinishRow(const float* state, const QueryBlock& block, int64_t row, const HeadShape& shape) {
+  const int64_t d = shape.head_dim;
+  const QueryToken& token = block.tokens[static_cast<std::size_t>(row / shape.group())];
+  const int64_t head = block.kv_head * shape.group() + row % shape.group();
+  FinishState(state, d, token.out + (head - block.first_out_head) * d);
   if (token.softmax != nullptr) std::copy_n(state + d, 2, token.softmax + 2 * head);
 }
 
@@ -311,8 +327,7 @@ void AttentionExecutor::RunBlock(const QueryBlock& block, const Plan& plan, cons
   }
   if (cancelled()) return;
   for (int64_t row = 0; row < n_rows; ++row) {
-    FinishRow(states + row * StateFloats(d), block.tokens[static_cast<std::size_t>(row / group)],
-              block.kv_head * group + row % group, d);
+    FinishRow(states + row * StateFloats(d), block, row, shape_);
   }
 }
 
@@ -383,8 +398,7 @@ void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, std::span<con
       }
     }
     for (int64_t row = 0; row < n_rows; ++row) {
-      FinishRow(scratch.states.data() + row * state_floats,
-                block.tokens[static_cast<std::size_t>(row / group)], block.kv_head * group + row % group, d);
+      FinishRow(scratch.states.data() + row * state_floats, block, row, shape_);
     }
   }
 }

@@ -21,8 +21,19 @@ struct HeadShape {
   int64_t group() const { return n_heads / n_kv_heads; }
 };
 
+// Query heads' rows times the keys that each saw, in prompts: all of them, and those by products of bfloat16.
+struct PairsMet {
+  double all = 0;
+  double in_bf16 = 0;
+};
+
 class AttentionExecutor {
  public:
+  // Pages that a prompt's queries meet in one go, where the kernels can: they are rotated once for them and
+  // the result is merged once, and keys and values of 512 KiB (head_dim 64) stay in the second cache for the
+  // next rows. A thread holds so many at a time.
+  static constexpr int64_t kPagesTogether = 8;
+
   AttentionExecutor(const AttentionKernels& kernels, const HeadShape& shape, int n_threads);
   ~AttentionExecutor();
 
@@ -40,6 +51,9 @@ class AttentionExecutor {
   // in the order of summation inside a page.
   void RunFew(std::span<const QueryBlock> blocks, std::span<const Plan> plans, const KeyPlane& plane,
               ThreadPool& pool);
+
+  // Since this was made. Between calls of RunBlock.
+  PairsMet pairs_met() const;
 
   // Says which pages the block's plan will read, where they may be elsewhere than in memory. With `remember`,
   // which is one thread's at a time for a layer and head, the store expects the same of the next token

@@ -156,7 +156,7 @@ struct LongHeads::Scratch : PolicyScratch {
   };
   std::vector<Entry> entries;
   std::vector<int64_t> counts;  // per chunk
-  // While chunks are represented: one's queries, what they attend to within it, and its outputs [l, n_heads,
+  // While chunks are represented: one's queries, what they attend to within it, and its outputs [l, group,
   // d] and keys.
   std::vector<QueryToken> tokens;
   Plan within;
@@ -255,7 +255,8 @@ void LongHeads::AttendWithin(const StepInput& input, int64_t chunk, int64_t kv_h
   const int64_t l = options_.chunk;
   const int64_t group = shape_.group();
   const int64_t q_floats = shape_.n_heads * shape_.head_dim;
-  scratch.outputs.resize(static_cast<std::size_t>(l * q_floats));
+  const int64_t out_floats = group * shape_.head_dim;
+  scratch.outputs.resize(static_cast<std::size_t>(l * out_floats));
   scratch.tokens.clear();
   Plan& plan = scratch.within;
   plan.Clear();
@@ -264,7 +265,7 @@ void LongHeads::AttendWithin(const StepInput& input, int64_t chunk, int64_t kv_h
     const float* const q =
         j < input.token_begin ? state.open_q(o) : input.q + (j - input.token_begin) * q_floats;
     scratch.tokens.push_back(
-        {.sequence = 0, .position = j, .q = q, .out = scratch.outputs.data() + o * q_floats});
+        {.sequence = 0, .position = j, .q = q, .out = scratch.outputs.data() + o * out_floats});
     for (int64_t g = 0; g < group; ++g) {
       plan.rows.push_back({static_cast<int32_t>(o * group + g), static_cast<int32_t>(o)});
     }
@@ -275,6 +276,7 @@ void LongHeads::AttendWithin(const StepInput& input, int64_t chunk, int64_t kv_h
                            .min_distance = -PlanSegment::kAnyDistance});
   const QueryBlock block{.layer = input.layer,
                          .kv_head = kv_head,
+                         .first_out_head = kv_head * group,
                          .tokens = scratch.tokens,
                          .sequences = std::span(input.sequence, 1)};
   input.executor->RunBlock(block, plan, Plane(), thread, input.cancel);
@@ -282,18 +284,20 @@ void LongHeads::AttendWithin(const StepInput& input, int64_t chunk, int64_t kv_h
 
 namespace {
 
-// a . b, in eight sums that add side by side. a's size is a multiple of 8.
+// a . b, in eight sums that add side by side.
 double Dot(std::span<const double> a, const float* b) {
   double sums[8] = {};
-  for (std::size_t m = 0; m < a.size(); m += 8) {
+  std::size_t m = 0;
+  for (; m + 8 <= a.size(); m += 8) {
     for (std::size_t i = 0; i < 8; ++i) sums[i] += a[m + i] * static_cast<double>(b[m + i]);
   }
+  for (std::size_t i = 0; m + i < a.size(); ++i) sums[i] += a[m + i] * static_cast<double>(b[m + i]);
   return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }
 
 }  // namespace
 
-// c = sum of w k over the chunk's stored keys, w = softmax(scale qc . k), qc the mean row of O [l, n_heads,
+// c = sum of w k over the chunk's stored keys, w = softmax(scale qc . k), qc the mean row of O [l, group,
 // d].
 void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_t kv_head, int thread,
                                    const State& state, float* representations) const {
@@ -322,7 +326,7 @@ void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_
     std::fill(mean.begin(), mean.end(), 0.0);
     for (int64_t o = 0; o < l; ++o) {
       for (int64_t h = rep * heads_per_rep; h < (rep + 1) * heads_per_rep; ++h) {
-        const float* const row = scratch.outputs.data() + (o * shape_.n_heads + h) * d;
+        const float* const row = scratch.outputs.data() + ((o - kv_head) * shape_.group() + h) * d;
         for (int64_t m = 0; m < d; ++m) mean[static_cast<std::size_t>(m)] += row[m];
       }
     }

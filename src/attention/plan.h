@@ -52,7 +52,7 @@ struct QueryToken {
   int32_t sequence;  // index into the batch's sequences
   int64_t position;  // absolute index i of the token in its sequence
   const float* q;    // [n_heads, head_dim], unrotated
-  float* out;        // [n_heads, head_dim]
+  float* out;        // [n_heads, head_dim], from the block's first_out_head on
   // [n_heads, 2]: each row's largest logit and sum of exponentials, in the kernels' own units; null where the
   // policy does not ask.
   float* softmax = nullptr;
@@ -62,6 +62,7 @@ struct QueryToken {
 struct QueryBlock {
   int64_t layer = 0;
   int64_t kv_head = 0;
+  int64_t first_out_head = 0;  // the query head whose output lies at a token's `out`
   std::span<const QueryToken> tokens;
   std::span<const AttentionSequence> sequences;
   SelectionObserver* observer = nullptr;  // hears of choices made in BuildPlan; null: nobody does

@@ -53,6 +53,8 @@ class AttentionRunner {
   // many sequences and as large plans.
   void Decode(const Policy& policy, std::span<const AttendingSequence> sequences, const AttentionRows& rows);
 
+  PairsMet pairs_met() const { return executor_.pairs_met(); }
+
   // Drops what is kept of policies. Call before one of them goes.
   void Forget() { work_.clear(); }
 

@@ -42,18 +42,20 @@ class Runner {
     LH_TRY(engine_.ExpectText(row.length + options_.n_decode));
     row.compute = engine_.compute();
     row.kv_type = engine_.kv_type();
-    row.attention_compute = engine_.attention_compute();
     row.kernels = engine_.DescribeKernels();
     row.prefill_cost = engine_.PlanPrefill(row.length);
     row.decode_bytes = engine_.PlanDecodeBytes(row.length + options_.n_decode / 2);
     LH_TRY(WarmUp(row.length));
     ResetPeakMemory();
+    const PairsMet before = engine_.pairs_met();
     prefill_.clear();
     decode_.clear();
     for (int repeat = 0; repeat < options_.repeats; ++repeat) {
       LH_TRY(Repeat(row, options_.seed + static_cast<uint64_t>(repeat)));
     }
     row.prefill = Summarise(prefill_);
+    const PairsMet met = engine_.pairs_met();
+    row.in_bf16 = (met.in_bf16 - before.in_bf16) / std::max(1.0, met.all - before.all);
     if (!decode_.empty()) row.decode = Summarise(decode_);
     row.peak_memory = PeakMemory();
     return {};

@@ -29,7 +29,7 @@ struct SweepRow {
   int64_t length = 0;
   ComputeType compute = ComputeType::kF32;
   KvType kv_type = KvType::kF32;
-  ComputeType attention_compute = ComputeType::kF32;
+  double in_bf16 = 0;        // of the prompt's attention, the share by products of bfloat16
   std::string kernels = {};  // Engine::DescribeKernels
   Measured prefill = {};     // seconds of the whole prompt
   Measured decode = {};  // seconds of one token with vocabulary and choice: of every token of every repeat

@@ -27,8 +27,8 @@ Measured DecodeSpeed(const SweepRow& row) { return PerSecond(1, row.decode); }
 double PrefillShare(const SweepRow& row, const MachineLimits& limits) {
   const ComputeCost& cost = row.prefill_cost;
   const double seconds = cost.weights / limits.products(row.compute).median +
-                         cost.attention / limits.products(row.attention_compute).median +
-                         cost.choosing / limits.f32.median;
+                         cost.attention * row.in_bf16 / limits.products(ComputeType::kBF16).median +
+                         (cost.attention * (1 - row.in_bf16) + cost.choosing) / limits.f32.median;
   return seconds / row.prefill.median;
 }
 

@@ -103,6 +103,18 @@ TEST_F(SweepTest, RefusesWhatItCannotMeasure) {
   EXPECT_TRUE(rows.empty());
 }
 
+TEST_F(SweepTest, ReadsAPromptBeforeItMeasures) {
+  std::vector<SweepRow> rows;
+  SweepHooks hooks = Hooks();
+  const Engine* engine = nullptr;
+  hooks.on_method = [&engine](const Engine& loaded, const std::string&) { engine = &loaded; };
+  double pairs = 0;
+  hooks.on_row = [&](const SweepRow&) { pairs = engine->pairs_met().all; };
+  ASSERT_TRUE(RunSweep({.attention = {"full"}, .lengths = {20}, .repeats = 2}, hooks, rows));
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(pairs, 3 * (20 * 21 / 2) * 2 * 4);  // three prompts, 2 layers of 4 heads
+}
+
 TEST_F(SweepTest, KeepsWhatWasDoneBeforeAnInterrupt) {
   std::vector<SweepRow> rows;
   SweepHooks hooks = Hooks();
@@ -127,10 +139,11 @@ TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
   EXPECT_DOUBLE_EQ(DecodeShare(row, limits), 0.25);
   row.compute = ComputeType::kBF16;  // this machine has no instructions for it
   EXPECT_DOUBLE_EQ(PrefillShare(row, limits), 0.65);
-  row.compute = row.attention_compute = ComputeType::kInt8;
-  EXPECT_DOUBLE_EQ(PrefillShare(row, limits), (40.0 / 4 + 20.0 / 4 + 5) / 100);
-  row.compute = ComputeType::kBF16;
-  row.attention_compute = ComputeType::kF32;
+  MachineLimits with_bf16 = limits;
+  with_bf16.bf16 = four;
+  row.in_bf16 = 0.5;
+  EXPECT_DOUBLE_EQ(PrefillShare(row, with_bf16), (40.0 / 4 + 10.0 / 4 + 10 + 5) / 100);
+  row.in_bf16 = 0;
 
   const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
   EXPECT_EQ(json["rows"][0]["attn"], "full");

@@ -76,9 +76,9 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
   app.add_option(
          "--compute", options.compute,
          "numbers in the products with weights: f32; bf16 (in prefill); int8 (activations in eight bits, for "
-         "quantised weights); or auto, the fastest: int8 where all weights are quantised, else bf16 where "
-         "the "
-         "processor has it, else f32")
+         "quantised weights); or auto: int8 where all weights are quantised and twice their layout fits the "
+         "free "
+         "memory, else (and with AMX) bf16 where the processor has it, else f32")
       ->type_name("auto|f32|bf16|int8")
       ->capture_default_str()
       ->group(group);

@@ -19,9 +19,9 @@
 namespace longheads {
 namespace {
 
-// What was fastest for prompts of all lengths and for tokens, on AVX2 and on AVX-512 (docs/performance.md):
-// integers, where all weights have them and laying them out leaves as much memory for texts. With AMX
-// bfloat16's products have several times their rate, and it is not measured which is faster.
+// What was fastest for prompts of all lengths and for tokens, on AVX2 and on AVX-512 with VNNI
+// (docs/performance.md): integers, where all weights have them and laying them out leaves as much memory for
+// texts. With AMX bfloat16's products have several times their rate, and it is not measured which is faster.
 ComputeType FastestCompute(const ModelWeights& weights, const Implementation<GemmKernels>& gemm) {
   const uint64_t without = SumOverLinears(
       weights, [](const LinearWeights& linear) -> uint64_t { return HasIntegers(linear.w.type) ? 0 : 1; });
@@ -50,9 +50,11 @@ Status CheckInt8(const ModelWeights& weights, const std::string& path) {
   if (bytes > available) {
     return MakeError(
         ErrorKind::kOutOfMemory,
-        fmt::format("--compute int8 lays out {} of weights anew, and there are {} of memory: use "
-                    "--compute f32 or bf16, which multiply them as they are in the file",
-                    FormatBytes(bytes), FormatBytes(available)));
+        fmt::format(
+            "--compute int8 lays out {} of weights anew, and there are {} of memory: free some, or use "
+            "--compute f32 or bf16, which multiply them as they are in the file (a saved text keeps to "
+            "what it was read with)",
+            FormatBytes(bytes), FormatBytes(available)));
   }
   return {};
 }
@@ -148,7 +150,9 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
               TemporaryPageFile::Create(options.kv_disk, static_cast<uint64_t>(geometry.PageStride()),
                                         options.kv_disk_max));
     LH_TRY(engine->transformer_->kv_pool()->UseDisk(
-        {.ram_bytes = options.kv_ram > 0 ? options.kv_ram : UINT64_MAX, .file = pages}));
+        {.ram_bytes = options.kv_ram > 0 ? options.kv_ram : UINT64_MAX,
+         .most_pinned = engine->threads() * AttentionExecutor::kPagesTogether,
+         .file = pages}));
     engine->overflow_ = std::move(pages);
     engine->kv_ram_ = options.kv_ram;
     engine->kv_disk_ = options.kv_disk;
@@ -163,17 +167,13 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
       fmt::format("the threads could not be started ({}): use fewer, with --threads", error.what()));
 }
 
-ComputeType Engine::attention_compute() const {
-  const bool bf16 = kernels_.attention.table->attend_bf16 != nullptr && kv_type_ == KvType::kBF16;
-  return bf16 ? ComputeType::kBF16 : ComputeType::kF32;
-}
-
 std::string Engine::DescribeKernels() const {
   const std::string products = compute_ == ComputeType::kInt8
                                    ? fmt::format("products {} in int8", kernels_.int8.name)
                                    : fmt::format("GEMM {} in {}, weights {}", kernels_.gemm.name,
                                                  NameOf(compute_), kernels_.quantised.name);
-  return fmt::format("attention {} in {}, {}, KV {}", kernels_.attention.name, NameOf(attention_compute()),
+  const bool bf16 = kernels_.attention.table->attend_bf16 != nullptr && kv_type_ == KvType::kBF16;
+  return fmt::format("attention {} in {}, {}, KV {}", kernels_.attention.name, bf16 ? "bf16 and f32" : "f32",
                      products, NameOf(kv_type_));
 }
 

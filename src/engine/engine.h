@@ -127,8 +127,8 @@ class Engine {
 
   ComputeType compute() const { return compute_; }
   KvType kv_type() const { return kv_type_; }
-  // In which a prompt's queries meet its keys: bfloat16 where they are stored so and the kernels multiply it.
-  ComputeType attention_compute() const;
+  // In prompts, since the engine was loaded.
+  PairsMet pairs_met() const { return transformer_->pairs_met(); }
   const KvGeometry& kv_geometry() const { return transformer_->kv_pool()->geometry(); }
   // Between memory and disk, since the engine was loaded.
   KvTraffic kv_traffic() const { return transformer_->kv_pool()->traffic(); }

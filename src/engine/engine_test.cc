@@ -294,20 +294,27 @@ TEST(Engine, RefusesToLayOutWeightsAnewWhereThereIsNoRoomForThem) {
 TEST(Engine, MultipliesIntegersByItselfWhereAllWeightsHaveThemAndThereIsRoom) {
   TinyLlamaOptions model = kTiny;
   model.ffn = 64;
-  const auto computes_by_itself = [&model](const char* backend) {
+  const auto load = [&model](const char* backend, const char* compute = "auto") {
     const ModelFile file(TinyLlama(model));
-    const auto engine = Engine::Load({.model_path = file.path(), .attention = "full", .backend = backend});
+    auto engine = Engine::Load(
+        {.model_path = file.path(), .attention = "full", .compute = compute, .backend = backend});
     EXPECT_TRUE(engine) << engine.error().message;
-    return engine ? (*engine)->compute() : ComputeType::kF32;
+    return engine ? std::move(*engine) : nullptr;
   };
-  EXPECT_NE(computes_by_itself("auto"), ComputeType::kInt8);  // float32 weights
-  EXPECT_EQ(computes_by_itself("ref"), ComputeType::kF32);
+  EXPECT_NE(load("auto")->compute(), ComputeType::kInt8);  // float32 weights
+  EXPECT_EQ(load("ref")->compute(), ComputeType::kF32);
   model.weight_type = DType::kQ4_1;
-  EXPECT_EQ(computes_by_itself("ref"), ComputeType::kInt8);
-  const PretendedMemory little(1 << 10);
-  const ModelFile file(TinyLlama(model));
-  const auto engine = Engine::Load({.model_path = file.path(), .attention = "full"});
-  ASSERT_FALSE(engine && (*engine)->compute() == ComputeType::kInt8);
+  const auto integers = load("ref");
+  EXPECT_EQ(integers->compute(), ComputeType::kInt8);
+  const uint64_t laid_out = integers->PlanMemory(0).weights - load("ref", "f32")->PlanMemory(0).weights;
+  ASSERT_GT(laid_out, 1000u);
+  {
+    const PretendedMemory twice(2 * laid_out);
+    EXPECT_EQ(load("ref")->compute(), ComputeType::kInt8);
+  }
+  const PretendedMemory less(2 * laid_out - 2);
+  EXPECT_EQ(load("ref")->compute(), ComputeType::kF32);
+  EXPECT_EQ(load("ref", "int8")->compute(), ComputeType::kInt8);
 }
 
 TEST(Engine, TellsWhatATextTakes) {

@@ -56,10 +56,11 @@ KvPool::~KvPool() = default;
 Status KvPool::UseDisk(const KvDiskOptions& options) {
   LH_CHECK(n_pages_ == 0 && options.file != nullptr);
   const uint64_t stride = static_cast<uint64_t>(geometry_.PageStride());
-  if (options.ram_bytes < kLeastPages * stride) {
+  const auto least = static_cast<uint64_t>(std::max(kLeastPages, 2 * options.most_pinned));
+  if (options.ram_bytes < least * stride) {
     return InvalidInput(
         fmt::format("--kv-ram is {}, but must be {} at least: {} pages of this model's keys and values",
-                    FormatBytes(options.ram_bytes), FormatBytes(kLeastPages * stride), kLeastPages));
+                    FormatBytes(options.ram_bytes), FormatBytes(least * stride), least));
   }
   LH_ASSIGN(io_, MakePageIo(options.io, [this](const PageTransfer& transfer, const Status& status) {
               Done(transfer, status);
@@ -257,7 +258,7 @@ PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
     if (!WriteSome(lock, kMostWrites) && n_reading_ == 0 && n_writing_ == 0) {
       if (write_error_) continue;
       if (PageFrame frame = EvictOne(Evict::kAny)) return frame;
-      return NewFrame();  // all are pinned: as many threads as there are can do that, and no more
+      return NewFrame();  // all are pinned, which is only for the moment
     }
     if (n_reading_ > 0 || n_writing_ > 0) changed_.wait(lock);
   }

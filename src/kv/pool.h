@@ -57,6 +57,7 @@ class PinnedPage {
 
 struct KvDiskOptions {
   uint64_t ram_bytes = UINT64_MAX;  // of pages that are in memory at a time
+  int64_t most_pinned = 0;          // pages that readers hold at a time, at most; they cannot leave
   std::shared_ptr<PageFile> file;   // where pages go
   std::string io = "auto";          // MakePageIo
 };
@@ -72,7 +73,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   const KvGeometry& geometry() const { return geometry_; }
   const PageLayout& layout() const { return *layout_; }
 
-  // The least that ram_bytes may be.
+  // The least that ram_bytes may be, or twice what is pinned.
   static constexpr int64_t kLeastPages = 64;
   // From now on pages may leave memory. Before there is any.
   Status UseDisk(const KvDiskOptions& options);

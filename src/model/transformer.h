@@ -64,6 +64,8 @@ class Transformer {
 
   // Who hears what heads choose and see, in every layer; null: nobody.
   void SetObserver(SelectionObserver* observer) { runner_.observer = observer; }
+  // In prompts, since this was made.
+  PairsMet pairs_met() const { return runner_.pairs_met(); }
 
   SequenceState NewSequence() const;
 
@@ -88,8 +90,8 @@ class Transformer {
   static constexpr int64_t kTokenBlock = 2048;
   // The same behind n tokens of a sequence: more, where pages leave memory and come back for every block.
   int64_t TokenBlock(int64_t n) const;
-  // The bytes of pages in memory that these blocks are fitted to: what the store has, or what another process had
-  // that is to be repeated in the same blocks.
+  // The bytes of pages in memory that these blocks are fitted to: what the store has, or what another process
+  // had that is to be repeated in the same blocks.
   int64_t BlockRam() const { return block_ram_ > 0 ? block_ram_ : kv_pool_->ram_bytes(); }
   void FitBlocksTo(int64_t ram_bytes) { block_ram_ = ram_bytes; }
 
@@ -115,7 +117,7 @@ class Transformer {
   ThreadPool& pool_;
   HeadShape shape_;
   std::shared_ptr<KvPool> kv_pool_;
-  int64_t block_ram_ = 0;  // FitBlocksTo; 0: it was not called
+  int64_t block_ram_ = 0;                                  // FitBlocksTo; 0: it was not called
   std::vector<std::shared_ptr<RotationTable>> rotations_;  // per layer; layers of equal frequencies share
   std::vector<float> scales_;                              // per layer: logit scale
   // Of the call that runs, where frequencies follow the length: for each length that a sequence comes to.

@@ -144,8 +144,8 @@ def decode(m, _):
     n_bytes = length * 30 * 3 * 64 * 2 * 2  # layers, KV heads, head size, K and V, bfloat16
     text = m.work / "austen.txt"
     text.write_text(text_of("austen"), encoding="utf-8")
-    sweep = ["bench", "sweep", "--attn", "auto", "--kv-type", "bf16", "--lengths", str(length), "-n", str(n), "--repeats", "1",
-             "--text", text]
+    sweep = ["bench", "sweep", "--attn", "auto", "--compute", "f32", "--kv-type", "bf16", "--lengths", str(length),
+             "-n", str(n), "--repeats", "1", "--text", text]
     rows = {}
     for name, ram, limit in (("all", None, None), ("quarter", n_bytes // 4, n_bytes // 4 + GIB)):
         out = m.work / f"decode-{name}"
