@@ -108,6 +108,17 @@ class Traces(Case):
                 chunks = {0, own - 1, own, *taken}
                 self.assertEqual(keys, {key for chunk in chunks for key in range(16 * chunk, 16 * chunk + 16)
                                         if key <= part["position"]})
+        # Recounted key by key.
+        needle, lines = b"needle", list(read_trace.seen(parts, b"needle"))
+        self.assertEqual([line["position"] for line in lines], [part["position"] for part in selections])
+        text = b"".join(raw for part in tokens for raw in part["raw"])
+        begin, end = read_trace.key_range([raw for part in tokens for raw in part["raw"]], text.find(needle),
+                                          text.find(needle) + len(needle))
+        for line, part in zip(lines, selections):
+            whole = [all(any(b <= key < e for b, e in row["seen"]) for key in range(begin, end)) for row in part["rows"]]
+            self.assertEqual((line["saw_all"], line["heads"]), (sum(whole), len(whole)))
+            self.assertEqual(sum(line["layers"]), line["saw_all"])
+            self.assertLessEqual(line["saw_all"], line["saw_some"])
         counts = [part for part in parts if part["kind"] == "counts"]
         self.assertEqual(counts[0]["begin"], 0)
         self.assertEqual(counts[-1]["end"], header["prompt_tokens"])

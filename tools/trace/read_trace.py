@@ -1,10 +1,12 @@
 """Reads a trace file (docs/trace.md) and prints it as JSON lines: independent of the program that writes them.
 
-Usage: read_trace.py FILE [--summary]
+Usage: read_trace.py FILE [--summary | --seen [TEXT]]
 
 The first line is the header; then one line for each record, in the file's order. With --summary one line alone:
-counts of records and tokens, and how many chunks were taken. Exits with 1, and a sentence, where the file is no
-whole trace.
+counts of records and tokens, and how many chunks were taken. With --seen, for each token of the answer, which stood
+next, and how many of all heads of all layers saw all of the needle (what `longheads eval` hid, or TEXT's first place)
+when it was chosen, how many some of it, and the first as a list for the layers. Exits with 1, and a sentence, where
+the file is no whole trace.
 """
 
 import json
@@ -152,7 +154,7 @@ def read_trace(data):
         elif kind == "T":
             ids, texts = tokens_of(payload)
             yield {"kind": "tokens", "ids": ids, "texts": [text.decode("utf-8", "replace") for text in texts],
-                   "bytes": sum(map(len, texts))}
+                   "raw": texts, "bytes": sum(map(len, texts))}
         elif kind == "S":
             p = Payload(payload)
             position, phase = p.number(), p.take(1)[0]
@@ -182,6 +184,44 @@ def summary(parts):
     return result
 
 
+def key_range(texts, begin, end):
+    """The tokens [first, last) that bytes [begin, end) of the text lie in."""
+    at, first, last = 0, None, None
+    for i, text in enumerate(texts):
+        at += len(text)
+        if first is None and at > begin:
+            first = i
+        if last is None and at >= end:
+            last = i + 1
+    return first, last
+
+
+def seen(parts, needle=None):
+    """Lines of --seen; `needle` as bytes, or what the header names."""
+    parts = list(parts)
+    header, texts = parts[0], []
+    for part in parts:
+        if part["kind"] == "tokens":
+            texts += part["raw"]
+    if needle is not None:
+        begin = b"".join(texts).find(needle)
+        place = None if begin < 0 else {"begin": begin, "end": begin + len(needle)}
+    else:
+        place = header.get("needle")
+    if place is None:
+        raise BadTrace("the needle stands nowhere in it")
+    first, last = key_range(texts, place["begin"], place["end"])
+    for part in parts:
+        if part["kind"] != "selection":
+            continue
+        keys = [sum(max(0, min(end, last) - max(begin, first)) for begin, end in row["seen"]) for row in part["rows"]]
+        layers = [sum(n == last - first for n in keys[i : i + header["n_heads"]])
+                  for i in range(0, len(keys), header["n_heads"])]
+        after = part["position"] + 1
+        yield {"position": part["position"], "next": texts[after].decode("utf-8", "replace") if after < len(texts) else None,
+               "heads": len(keys), "saw_all": sum(layers), "saw_some": sum(n > 0 for n in keys), "layers": layers}
+
+
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
@@ -189,8 +229,12 @@ def main():
         data = file.read()
     try:
         parts = read_trace(data)
-        for part in [summary(parts)] if "--summary" in sys.argv[2:] else parts:
-            print(json.dumps(part))
+        if sys.argv[2:3] == ["--summary"]:
+            parts = [summary(parts)]
+        elif sys.argv[2:3] == ["--seen"]:
+            parts = seen(parts, sys.argv[3].encode() if len(sys.argv) > 3 else None)
+        for part in parts:
+            print(json.dumps({key: value for key, value in part.items() if key != "raw"}))
     except BadTrace as error:
         sys.exit(f"{sys.argv[1]}: {error}")
 
