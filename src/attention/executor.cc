@@ -17,7 +17,7 @@ struct AttentionExecutor::Scratch {
   Buffer<float> page;       // a page expanded to float32, or gathered keys and values
   Buffer<float> turned;     // keys on another plane than the stored one
   Buffer<float> workspace;  // the kernels' own
-  PairsMet pairs;
+  AttentionCounts counts;
 };
 
 // What one thread of RunFew does at a time: a part of a segment, or all of one that enters as a key.
@@ -145,8 +145,8 @@ class AttentionExecutor::Run {
   void CountPairs(bool bf16) {
     double n = 0;
     for (const RotatedRow& row : scratch_.rows) n += row.key_end - row.key_begin;
-    scratch_.pairs.all += n;
-    if (bf16) scratch_.pairs.in_bf16 += n;
+    scratch_.counts.pairs += n;
+    if (bf16) scratch_.counts.pairs_in_bf16 += n;
   }
   int64_t HeadOf(int64_t row) const { return block_.kv_head * shape_.group() + row % shape_.group(); }
 
@@ -279,12 +279,9 @@ AttentionExecutor::AttentionExecutor(const AttentionKernels& kernels, const Head
 
 AttentionExecutor::~AttentionExecutor() = default;
 
-PairsMet AttentionExecutor::pairs_met() const {
-  PairsMet sum;
-  for (const auto& scratch : scratch_) {
-    sum.all += scratch->pairs.all;
-    sum.in_bf16 += scratch->pairs.in_bf16;
-  }
+AttentionCounts AttentionExecutor::counts() const {
+  AttentionCounts sum;
+  for (const auto& scratch : scratch_) sum.Add(scratch->counts);
   return sum;
 }
 
@@ -344,9 +341,11 @@ void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, std::span<con
       const auto add = [&](int64_t begin, int64_t end) {
         items_.push_back({b, &segment, begin, end, n_states * state_floats});
         n_states += segment.row_end - segment.row_begin;
+        scratch_[0]->counts.keys_read += static_cast<double>(end - begin);
       };
       if (segment.as_key != PlanSegment::kNoKey) {
         add(segment.key_begin, segment.key_end);
+        ++scratch_[0]->counts.keys_read;
       } else {
         ForEachPart(segment, /*n_pages=*/1, add);
       }

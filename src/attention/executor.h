@@ -21,10 +21,18 @@ struct HeadShape {
   int64_t group() const { return n_heads / n_kv_heads; }
 };
 
-// Query heads' rows times the keys that each saw, in prompts: all of them, and those by products of bfloat16.
-struct PairsMet {
-  double all = 0;
-  double in_bf16 = 0;
+// What was met since the executor was made.
+struct AttentionCounts {
+  double pairs = 0;          // in prompts: of a query head's row and a key that it saw
+  double pairs_in_bf16 = 0;  // those of them by products of bfloat16
+  double keys_read = 0;      // by generated tokens: keys with their values, once for the rows that share them
+
+  // Adds `times` others.
+  void Add(const AttentionCounts& others, double times = 1) {
+    pairs += times * others.pairs;
+    pairs_in_bf16 += times * others.pairs_in_bf16;
+    keys_read += times * others.keys_read;
+  }
 };
 
 class AttentionExecutor {
@@ -52,8 +60,8 @@ class AttentionExecutor {
   void RunFew(std::span<const QueryBlock> blocks, std::span<const Plan> plans, const KeyPlane& plane,
               ThreadPool& pool);
 
-  // Since this was made. Between calls of RunBlock.
-  PairsMet pairs_met() const;
+  // While nothing runs.
+  AttentionCounts counts() const;
 
   // Says which pages the block's plan will read, where they may be elsewhere than in memory. With `remember`,
   // which is one thread's at a time for a layer and head, the store expects the same of the next token

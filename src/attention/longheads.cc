@@ -311,6 +311,8 @@ void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_
       logits(static_cast<std::size_t>(l));
   std::vector<float>& page = scratch.page;
   page.resize(static_cast<std::size_t>(kPageTokens * d));
+  // qc is not rotated: the keys alone have an amplitude.
+  const double scale = static_cast<double>(input.sequence->scale) / input.sequence->amplitude;
   const float* keys = nullptr;
   int64_t page_at = -1;
   const auto key = [&](int64_t o) {
@@ -340,7 +342,7 @@ void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_
     double max = -std::numeric_limits<double>::infinity();
     for (int64_t o = 0; o < l; ++o) {
       const float* const k = key(o);
-      logits[static_cast<std::size_t>(o)] = Dot(qc, k) * static_cast<double>(input.sequence->scale);
+      logits[static_cast<std::size_t>(o)] = Dot(qc, k) * scale;
       max = std::max(max, logits[static_cast<std::size_t>(o)]);
     }
     double sum = 0;

@@ -34,6 +34,7 @@ struct Variant {
               .shape = g.inputs.shape,
               .layout = layout,
               .base = g.base,
+              .amplitude = g.amplitude,
               .max_tokens = g.inputs.n} {}
 
   // The first n tokens as the golden divides them into prefill and decode.
@@ -235,6 +236,7 @@ TEST_F(MutationTest, AnUnpermutedMeanIsNoticed) {
                     .shape = golden.inputs.shape,
                     .layout = PairLayout::kInterleaved,
                     .base = golden.base,
+                    .amplitude = golden.amplitude,
                     .max_tokens = golden.inputs.n});
     layer.Prefill(right.inputs, right.inputs.n);
     const GoldenDifferences differences = Compare(golden, layer);

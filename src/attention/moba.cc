@@ -173,6 +173,12 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   o.top_k = std::clamp<int64_t>(3 * usual / 16 / o.chunk, 3, 12);
   reader.Tokens("top_k", o.top_k);
   reader.Choice<bool>("decode", {{"full", false}, {"gated", true}}, o.gate_decode);
+  int64_t full_layers = 0;
+  reader.Tokens("full_layers", full_layers, 0);
+  if (full_layers > model.n_layers) {
+    reader.Fail(
+        fmt::format("full_layers={} is more than the {} layers of the model", full_layers, model.n_layers));
+  }
   if (o.chunk > model.window) {
     reader.Fail(
         fmt::format("chunk={} is longer than the model's window of {} tokens: nothing would be "
@@ -180,24 +186,28 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
                     o.chunk, model.window, model.window));
   }
   LH_TRY(reader.status());
-  return SameInEveryLayer(model, std::make_shared<Moba>(o, model.shape, model.window));
+  LayerPolicies layers = SameInEveryLayer(model, std::make_shared<Moba>(o, model.shape, model.window));
+  const auto full = std::make_shared<FullAttention>(model.shape, model.window);
+  std::fill(layers.end() - full_layers, layers.end(), full);
+  return layers;
 }
 
 }  // namespace
 
 Method MobaMethod() {
-  return {
-      {.name = "moba",
-       .summary = "MoBA: in the prompt, each head attends to the current block and to the earlier ones "
-                  "whose mean key matches its query best. For models trained with it.",
-       .source = "Lu et al. 2025, \"MoBA: Mixture of Block Attention for Long-Context LLMs\"",
-       .options = {{"chunk", "tokens", "a sixteenth of the trained window, at most 4096",
-                    "1 .. the model's window", "tokens in a block, the unit that heads choose"},
-                   {"top_k", "blocks", "3/16 of the trained window, at least 3 and at most 12", ">= 1",
-                    "blocks that a token sees, the current one included"},
-                   {"decode", "full|gated", "full", "",
-                    "generated tokens see everything, as published, or choose blocks like the prompt's"}}},
-      Create};
+  return {{.name = "moba",
+           .summary = "MoBA: in the prompt, each head attends to the current block and to the earlier ones "
+                      "whose mean key matches its query best. For models trained with it.",
+           .source = "Lu et al. 2025, \"MoBA: Mixture of Block Attention for Long-Context LLMs\"",
+           .options = {{"chunk", "tokens", "a sixteenth of the trained window, at most 4096",
+                        "1 .. the model's window", "tokens in a block, the unit that heads choose"},
+                       {"top_k", "blocks", "3/16 of the trained window, at least 3 and at most 12", ">= 1",
+                        "blocks that a token sees, the current one included"},
+                       {"decode", "full|gated", "full", "",
+                        "generated tokens see everything, as published, or choose blocks like the prompt's"},
+                       {"full_layers", "layers", "0", "0 .. the model's layers",
+                        "so many of the last layers see everything; the authors' Llama-8B-1M has 3 of 32"}}},
+          Create};
 }
 
 }  // namespace longheads

@@ -27,6 +27,21 @@ Moba Gated(int64_t chunk, int64_t top_k) {
   return Moba({.chunk = chunk, .top_k = top_k, .gate_decode = true}, kShape, 1000);
 }
 
+TEST(Moba, LeavesTheLastLayersToFullAttention) {
+  AttentionModel model;
+  model.n_layers = 5;
+  model.shape = kShape;
+  model.trained_window = model.window = 1000;
+  model.trained = *TrainedFrequencies(10000, kShape.head_dim, {});
+  const auto layers = MakeAttention("moba,full_layers=2", model);
+  ASSERT_TRUE(layers) << layers.error().message;
+  for (std::size_t i = 0; i < 5; ++i)
+    EXPECT_EQ(layers->at(i).policy->Blocks().has_value(), i < 3) << i;  // full attention chooses none
+  const auto refused = MakeAttention("moba,full_layers=6", model);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("more than the 5 layers"), std::string::npos);
+}
+
 TEST(Moba, EqualsFullAttentionWhileAllBlocksAreSeen) {
   const LayerInputs inputs = UniformInputs(kShape, kTokens, 5);
   const FullAttention full(kShape, 1000);

@@ -40,6 +40,7 @@ struct AttentionSequence {
   const PolicyState* first_state = nullptr;  // the same sequence's in the first layer
   const RotationTable* rotations = nullptr;
   float scale = 1;              // of logits: amplitude^2 / sqrt(head_dim)
+  float amplitude = 1;          // of rotated queries and of rotated keys
   bool keys_unrotated = false;  // in the store, whatever the plane: they are turned to it as they are read
   // The model's call that feeds it: tokens [call_begin, call_end) are one prompt, whatever the blocks it
   // comes in, or one decoded token.

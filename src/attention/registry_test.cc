@@ -148,6 +148,18 @@ TEST(MakeAttention, FrequenciesExtendTheWindowOfThePolicy) {
   expect("pi:factor=4+longheads,window=8192", 16384, 8192, 16384);
   expect("pi:factor=1+longheads", 4096, 2048, 4096);
 
+  // The paper's two, as docs/methods/longheads.md has them, for a text of 32k tokens.
+  AttentionModel model = Model(4096);
+  model.text_tokens = 32768;
+  for (const char* const spec :
+       {"pi:factor=4+longheads,window=4096", "dynamic-ntk:factor=2+longheads,window=4096,begin=16384"}) {
+    const auto layers = MakeAttention(spec, model);
+    ASSERT_TRUE(layers) << layers.error().message;
+    const std::string text = (*layers)[0].policy->Explain();
+    EXPECT_TRUE(Contains(text, "token 16384,") && Contains(text, "window 4096;")) << text;
+    EXPECT_EQ((*layers)[0].policy->Warning(32768), "") << spec;
+  }
+
   const auto warns = [](const std::string& spec, int64_t n) {
     return !(*MakeAttention(spec, Model(4096)))[0].policy->Warning(n).empty();
   };

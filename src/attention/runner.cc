@@ -16,6 +16,7 @@ AttentionSequence ViewOf(const AttendingSequence& sequence, int64_t n) {
           .first_state = sequence.first_state,
           .rotations = sequence.rotations,
           .scale = sequence.scale,
+          .amplitude = sequence.amplitude,
           .keys_unrotated = sequence.keys_unrotated,
           .call_begin = sequence.kv->size() - sequence.n_preceding,
           .call_end = sequence.kv->size() + n + sequence.n_following};

@@ -21,7 +21,8 @@ struct AttendingSequence {
   PolicyState* state = nullptr;
   const PolicyState* first_state = nullptr;  // of the first layer
   const RotationTable* rotations = nullptr;
-  float scale = 1;              // of logits
+  float scale = 1;              // of logits, and its amplitude, as in AttentionSequence
+  float amplitude = 1;
   bool keys_unrotated = false;  // as in AttentionSequence
   // Tokens of the same prompt that came in earlier calls of Prefill, and that come in later ones.
   int64_t n_preceding = 0;
@@ -53,7 +54,7 @@ class AttentionRunner {
   // many sequences and as large plans.
   void Decode(const Policy& policy, std::span<const AttendingSequence> sequences, const AttentionRows& rows);
 
-  PairsMet pairs_met() const { return executor_.pairs_met(); }
+  AttentionCounts counts() const { return executor_.counts(); }
 
   // Drops what is kept of policies. Call before one of them goes.
   void Forget() { work_.clear(); }

@@ -86,12 +86,20 @@ Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) 
   reader.Tokens("window", o.window);
   if (const SpecOption* const group = reader.Find("group"); group != nullptr && group->value == "auto") {
     reader.FollowLength();
-    o.group = model.text_tokens <= model.window ? 1 : GroupFor(model.text_tokens, o.window, model.window);
+    const auto group_for = [&] {
+      return model.text_tokens <= model.window ? 1 : GroupFor(model.text_tokens, o.window, model.window);
+    };
+    o.group = group_for();
+    while (o.group == 0 && o.window > 1 && reader.Find("window") == nullptr) {
+      o.window /= 2;
+      o.group = group_for();
+    }
     if (o.group == 0) {
       reader.Fail(
           fmt::format("no group of up to {} tokens brings a text of {} tokens into two thirds of the "
-                      "model's window of {} with window={}: use a smaller window, or --attn auto",
-                      kMostGroup, model.text_tokens, model.window, o.window));
+                      "model's window of {} with window={}: {}--attn auto",
+                      kMostGroup, model.text_tokens, model.window, o.window,
+                      reader.Find("window") == nullptr ? "use " : "leave window out, or use "));
       return tl::unexpected<Error>(reader.status().error());
     }
   } else {
@@ -124,7 +132,9 @@ Method SelfExtendMethod() {
            {
                {"group", "tokens", "8", "1 .. 1024; the authors advise 2 to 64; or the word 'auto'",
                 "G: far tokens that share a position. auto: 1 where prompt and answer fit the model's window "
-                "L, else the smallest with which W + (n - W) / G stays below two thirds of L"},
+                "L, else the smallest with which W + (n - W) / G stays below two thirds of L; where none "
+                "does, W "
+                "is halved until one does, if it is not given"},
                {"window", "tokens", "1024, or a quarter of the trained window if that is less",
                 "1 .. the model's window; the authors advise 512 to 1536 of 4096",
                 "W: the nearest tokens, the query's own included, that are at their true distance"},

@@ -194,7 +194,16 @@ TEST(SelfExtend, ChoosesTheGroupByTheTextsLength) {
   EXPECT_EQ(group(",window=512", 30000), 14);  // 512 + 29488 / 14 = 2618.3; / 13 = 2780.3
   EXPECT_NE(RefusalOf("self-extend,group=auto", 4096, 10'000'000).find("no group of up to 1024"),
             std::string::npos);
-  EXPECT_NE(RefusalOf("self-extend,group=auto,window=3000", 4096, 5000).find("a smaller window"),
+  EXPECT_NE(RefusalOf("self-extend,group=auto,window=3000", 4096, 5000).find("leave window out"),
+            std::string::npos);
+  // And the window where no group is enough: 1024 + (2,000,000 - 1024) / 1024 = 2976, 512 + ... / G = 2730
+  // with G = 902.
+  const auto narrow = MakeCase("self-extend,group=auto", 4096, 2'000'000);
+  EXPECT_NE(narrow->Explain().find("the last 512 at their true distances, the others in groups of 902"),
+            std::string::npos)
+      << narrow->Explain();
+  EXPECT_EQ(narrow->Warning(2'000'000), "");
+  EXPECT_NE(RefusalOf("self-extend,group=auto,window=1024", 4096, 2'000'000).find("leave window out"),
             std::string::npos);
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "attention/runner.h"
 #include "tests/support/layer_inputs.h"
 #include "tests/support/method_case.h"
@@ -148,6 +150,32 @@ constexpr const char* kSpecs[] = {
     "landmark,block=12,top_k=3,train_context=96,token=1",
 };
 
+class KeysReadTest : public testing::TestWithParam<const char*> {};
+
+// Recounted from what each query head's row saw: of heads that share a KV head, every key once.
+TEST_P(KeysReadTest, AreTheDistinctOnesThatAGroupOfHeadsSaw) {
+  const std::shared_ptr<const Policy> policy = MakeCase(GetParam(), 4096);
+  const LayerInputs inputs = UniformInputs(kCaseShape, 400, 4);
+  OneLayer layer(CaseSetup(*policy, inputs.n));
+  layer.Prefill(inputs, 360);
+  const double of_prompt = layer.counts().keys_read;
+  int64_t expected = 0;
+  while (layer.size() < inputs.n) {
+    layer.Decode(inputs);
+    for (int64_t kv_head = 0; kv_head < kCaseShape.n_kv_heads; ++kv_head) {
+      std::set<int32_t> keys;
+      for (int64_t g = 0; g < kCaseShape.group(); ++g) {
+        for (const auto& [key, distance] :
+             layer.seen(layer.size() - 1, kv_head * kCaseShape.group() + g).keys)
+          keys.insert(key);
+      }
+      expected += static_cast<int64_t>(keys.size());
+    }
+  }
+  EXPECT_EQ(layer.counts().keys_read - of_prompt, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, KeysReadTest, testing::ValuesIn(kSpecs), NameOfSpec);
 INSTANTIATE_TEST_SUITE_P(Every, DecodeWorkTest, testing::ValuesIn(kSpecs), NameOfSpec);
 INSTANTIATE_TEST_SUITE_P(Every, PrefillWorkTest, testing::ValuesIn(kSpecs), NameOfSpec);
 // Of a prompt the last token alone looks for keys, which is not said of prefill.

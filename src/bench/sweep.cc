@@ -44,19 +44,21 @@ class Runner {
     row.kv_type = engine_.kv_type();
     row.kernels = engine_.DescribeKernels();
     row.prefill_cost = engine_.PlanPrefill(row.length);
-    row.decode_bytes = engine_.PlanDecodeBytes(row.length + options_.n_decode / 2);
     LH_TRY(WarmUp(row.length));
     ResetPeakMemory();
-    const PairsMet before = engine_.pairs_met();
     prefill_.clear();
     decode_.clear();
+    AttentionCounts met;
     for (int repeat = 0; repeat < options_.repeats; ++repeat) {
-      LH_TRY(Repeat(row, options_.seed + static_cast<uint64_t>(repeat)));
+      LH_TRY(Repeat(row, options_.seed + static_cast<uint64_t>(repeat), met));
     }
     row.prefill = Summarise(prefill_);
-    const PairsMet met = engine_.pairs_met();
-    row.in_bf16 = (met.in_bf16 - before.in_bf16) / std::max(1.0, met.all - before.all);
-    if (!decode_.empty()) row.decode = Summarise(decode_);
+    row.in_bf16 = met.pairs_in_bf16 / std::max(1.0, met.pairs);
+    if (!decode_.empty()) {
+      row.decode = Summarise(decode_);
+      row.decode_bytes = engine_.DecodeBytes(row.length + options_.n_decode / 2,
+                                             met.keys_read / static_cast<double>(decode_.size()));
+    }
     row.peak_memory = PeakMemory();
     return {};
   }
@@ -76,7 +78,8 @@ class Runner {
                                   : engine_.Decode(std::span(&self, 1), std::span(&next, 1), hidden);
   }
 
-  Status Repeat(SweepRow& row, uint64_t seed) {
+  // Adds to `met` what the prompt and its tokens meet.
+  Status Repeat(SweepRow& row, uint64_t seed, AttentionCounts& met) {
     std::mt19937_64 random(seed);
     const std::vector<TokenId> all = text_.empty()
                                          ? RandomTokens(row.length, engine_.config().vocab_size, random)
@@ -86,6 +89,7 @@ class Runner {
     ForwardControl control{.cancel = hooks_.cancel};
     if (hooks_.on_work) control.progress = hooks_.on_work(row.attention, row.length);
     const KvTraffic before = engine_.kv_traffic();
+    met.Add(engine_.attention_counts(), -1);
     auto start = Clock::now();
     LH_ASSIGN(std::vector<float> hidden, engine_.Prefill(session, tokens, Outputs::kLast, control));
     TokenId next = ArgMax(engine_.Logits(hidden));
@@ -102,6 +106,7 @@ class Runner {
       decode_.push_back(Since(start));
     }
     row.decode_traffic += engine_.kv_traffic() - prefilled;
+    met.Add(engine_.attention_counts());
     return {};
   }
 

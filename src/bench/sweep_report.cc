@@ -117,6 +117,8 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
                            {"prefill_share", PrefillShare(row, limits)},
                            {"decode", speed(DecodeSpeed(row))},
                            {"decode_share", DecodeShare(row, limits)},
+                           {"decode_bytes", row.decode_bytes},
+                           {"attention_in_bf16", row.in_bf16},
                            {"peak_memory", row.peak_memory}});
     if (OnDisk(row)) {
       all["rows"].back()["decode_traffic"] = {{"hit_rate", row.decode_traffic.hit_rate()},

@@ -42,12 +42,12 @@ TEST_F(SweepTest, MeasuresEveryMethodAtEveryLength) {
     EXPECT_GT(rows[i].peak_memory, 0u);
   }
   // 20 tokens of full attention: 2 layers of width 64, 4 query and 2 key/value heads of 16, feed-forward 96,
-  // a vocabulary of 272, all in float32. A token is generated after 22 on average.
+  // a vocabulary of 272, all in float32. Generated tokens are the 21st to the 24th.
   const double layers = 2 * (2 * 64 * (4 + 2) * 16 + 3 * 64 * 96), vocabulary = 64 * 272;
   EXPECT_EQ(rows[0].prefill_cost.weights, 2 * (20 * layers + vocabulary));
   EXPECT_EQ(rows[0].prefill_cost.attention, 4 * 16 * 4 * 2 * (20 * 21 / 2));
   EXPECT_EQ(rows[0].prefill_cost.choosing, 0);
-  EXPECT_EQ(rows[0].decode_bytes, 4 * (layers + vocabulary) + 2 * 22 * 2 * (2 * 16 * 4));
+  EXPECT_EQ(rows[0].decode_bytes, 4 * (layers + vocabulary) + 2 * 22.5 * 2 * (2 * 16 * 4));
 }
 
 TEST_F(SweepTest, SaysWhatCameFromDisk) {
@@ -109,7 +109,7 @@ TEST_F(SweepTest, ReadsAPromptBeforeItMeasures) {
   const Engine* engine = nullptr;
   hooks.on_method = [&engine](const Engine& loaded, const std::string&) { engine = &loaded; };
   double pairs = 0;
-  hooks.on_row = [&](const SweepRow&) { pairs = engine->pairs_met().all; };
+  hooks.on_row = [&](const SweepRow&) { pairs = engine->attention_counts().pairs; };
   ASSERT_TRUE(RunSweep({.attention = {"full"}, .lengths = {20}, .repeats = 2}, hooks, rows));
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(pairs, 3 * (20 * 21 / 2) * 2 * 4);  // three prompts, 2 layers of 4 heads

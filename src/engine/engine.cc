@@ -224,15 +224,12 @@ ComputeCost Engine::PlanDecode(int64_t n_tokens) const {
   return cost;
 }
 
-double Engine::PlanDecodeBytes(int64_t n_tokens) const {
-  const ModelConfig& c = config();
+double Engine::DecodeBytes(int64_t n_tokens, double keys_read) const {
   const int64_t n = insertion_.ModelSize(n_tokens);
-  const double pair = 2.0 * static_cast<double>(RowBytes(kv_type_, c.head_dim));
-  double bytes = static_cast<double>(transformer_->DecodeWeightBytes());
+  const double pair = 2.0 * static_cast<double>(RowBytes(kv_type_, config().head_dim));
+  double bytes = static_cast<double>(transformer_->DecodeWeightBytes()) + keys_read * pair;
   for (const LayerAttention& attention : transformer_->attention()) {
     const AttentionWork work = attention.policy->Work(n, Phase::kDecode, attention_model_.shape);
-    bytes += (work.attended - work.for_later) * static_cast<double>(c.n_kv_heads) /
-             static_cast<double>(c.n_heads) * pair;
     bytes += std::min(4.0 * work.chosen_by, static_cast<double>(attention.policy->StateBytes(n)));
   }
   return bytes;

@@ -127,8 +127,8 @@ class Engine {
 
   ComputeType compute() const { return compute_; }
   KvType kv_type() const { return kv_type_; }
-  // In prompts, since the engine was loaded.
-  PairsMet pairs_met() const { return transformer_->pairs_met(); }
+  // Since the engine was loaded, of all layers.
+  AttentionCounts attention_counts() const { return transformer_->attention_counts(); }
   const KvGeometry& kv_geometry() const { return transformer_->kv_pool()->geometry(); }
   // Between memory and disk, since the engine was loaded.
   KvTraffic kv_traffic() const { return transformer_->kv_pool()->traffic(); }
@@ -151,9 +151,9 @@ class Engine {
   // Of a prompt of n_tokens, and of generating the token after n_tokens - 1 others.
   ComputeCost PlanPrefill(int64_t n_tokens) const;
   ComputeCost PlanDecode(int64_t n_tokens) const;
-  // Bytes that generating it must read: weights as the file has them, keys and values as they are stored,
-  // where the heads that share them choose alike, and of the method's state what it chooses by.
-  double PlanDecodeBytes(int64_t n_tokens) const;
+  // Bytes that generating it must read: weights as the file has them, so many keys and values of all layers
+  // (AttentionCounts) as they are stored, and of the method's state what it chooses by.
+  double DecodeBytes(int64_t n_tokens, double keys_read) const;
 
   // The prompt as token ids: in the chat form, the template around one user message; else the text as it
   // stands, with BOS where the vocabulary asks for it.

@@ -317,6 +317,33 @@ TEST(Engine, MultipliesIntegersByItselfWhereAllWeightsHaveThemAndThereIsRoom) {
   EXPECT_EQ(load("ref", "int8")->compute(), ComputeType::kInt8);
 }
 
+// `longheads info` prints it; the counters are those of the kernels' rows, layer by layer.
+TEST(Engine, ForeseesWhatAPromptMeets) {
+  TinyLlamaOptions model = kTiny;
+  model.n_layers = 3;
+  const ModelFile file(TinyLlama(model));
+  for (const char* const spec :
+       {"full", "longheads,chunk=16,window=64,begin=64",
+        "longheads,chunk=8,window=64,begin=128,reps=kv,select=kv", "self-extend,group=4,window=32",
+        "rerope,window=32", "streaming-llm,start=4,recent=60", "lm-infinite,global=8,local=64",
+        "infllm,n_init=16,n_local=64,block=8,top_k=4,exec_block=32",
+        "infllm,n_init=16,n_local=64,block=8,top_k=4,exec_block=32,per_head=on",
+        "esa,n_init=8,k=32,n_local=48,chunk=8,score=exact", "quest,page=8,budget=64", "moba,chunk=16,top_k=3",
+        "moba,chunk=16,top_k=3,full_layers=1", "yarn:factor=4+longheads,chunk=16,window=64,begin=64"}) {
+    const auto engine =
+        Engine::Load({.model_path = file.path(), .attention = spec, .compute = "f32", .threads = 1});
+    ASSERT_TRUE(engine) << spec << ": " << engine.error().message;
+    constexpr int64_t kTokens = 500;
+    ASSERT_TRUE((*engine)->ExpectText(kTokens));
+    Session session = (*engine)->NewSession();
+    const std::vector<TokenId> tokens(kTokens, 5);
+    ASSERT_TRUE((*engine)->Prefill(session, tokens, Outputs::kLast, {})) << spec;
+    const double planned =
+        (*engine)->PlanPrefill(kTokens).attention / (4.0 * static_cast<double>(model.head_dim));
+    EXPECT_NEAR((*engine)->attention_counts().pairs, planned, 0.05 * planned) << spec;
+  }
+}
+
 TEST(Engine, TellsWhatATextTakes) {
   const std::unique_ptr<Engine> engine = Load(kLongHeads, "f32");
   const MemoryPlan none = engine->PlanMemory(0);

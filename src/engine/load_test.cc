@@ -91,6 +91,17 @@ TEST(Load, SaysWhenThereIsNoVocabulary) {
   ExpectRefused(Load(TinyLlama(options)), "tokenizer.ggml");
 }
 
+TEST(Load, RefusesLayersWithASlidingWindow) {
+  const auto with_window = [](uint32_t tokens) {
+    return Load(TinyLlamaBuilder(kTiny).Set("llama.attention.sliding_window", tokens).Build());
+  };
+  const Result<std::unique_ptr<Engine>> engine = with_window(128);
+  ExpectRefused(engine, "see the last 128 tokens alone");
+  EXPECT_EQ(engine.error().kind, ErrorKind::kUnsupported);
+  EXPECT_TRUE(with_window(0));
+  EXPECT_TRUE(with_window(static_cast<uint32_t>(kTiny.context_length)));  // nothing slides
+}
+
 TEST(Load, RefusesOtherArchitecturesByName) {
   Bytes bytes = TinyLlama(kTiny);
   const std::size_t at = AfterName(bytes, "general.architecture").value() + 4 + 8;

@@ -63,6 +63,16 @@ Result<ModelConfig> ReadConfig(const GgufFile& file) {
 
   if (n_experts != 1)
     return Unsupported(fmt::format("{}: mixtures of experts are not served yet", file.name()));
+  // Some files say 0 for none.
+  const char* const sliding = "llama.attention.sliding_window";
+  LH_ASSIGN(const int64_t sliding_window,
+            file.Find(sliding) == nullptr ? Result<int64_t>(0) : file.GetInt(sliding));
+  if (sliding_window > 0 && sliding_window < context_length) {
+    return Unsupported(fmt::format(
+        "{}: its layers see the last {} tokens alone ({}), which is not served: no method could show "
+        "them more",
+        file.name(), sliding_window, sliding));
+  }
   if (config.n_heads % config.n_kv_heads != 0) {
     return InvalidInput(fmt::format("{}: {} query heads cannot share {} key/value heads", file.name(),
                                     config.n_heads, config.n_kv_heads));

@@ -187,6 +187,7 @@ AttendingSequence Transformer::Attending(SequenceState& sequence, int64_t layer,
           .first_state = sequence.policies[0].get(),
           .rotations = rotations,
           .scale = scales_[at],
+          .amplitude = static_cast<float>(attention_[at].frequencies.amplitude),
           .keys_unrotated = attention_[at].following.turns_keys};
 }
 

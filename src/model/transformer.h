@@ -64,8 +64,8 @@ class Transformer {
 
   // Who hears what heads choose and see, in every layer; null: nobody.
   void SetObserver(SelectionObserver* observer) { runner_.observer = observer; }
-  // In prompts, since this was made.
-  PairsMet pairs_met() const { return runner_.pairs_met(); }
+  // Since this was made, of all layers.
+  AttentionCounts attention_counts() const { return runner_.counts(); }
 
   SequenceState NewSequence() const;
 

@@ -75,6 +75,7 @@ LongHeadsGolden LoadLongHeadsGolden(const std::string& name) {
       golden.options.compat.begin |= oddity == "begin";
     }
     golden.base = entry.at("base");
+    golden.amplitude = entry.at("amplitude");
     if (!entry.at("n_prefill").is_null()) golden.n_prefill = entry.at("n_prefill").get<int64_t>();
     golden.lengths = entry.at("lengths").get<std::vector<int64_t>>();
     golden.out_rows = entry.at("out_rows").get<std::vector<int64_t>>();

@@ -18,6 +18,7 @@ struct LongHeadsGolden {
   std::string name;
   LongHeadsOptions options;
   double base = 0;
+  float amplitude = 1;
   std::optional<int64_t> n_prefill;
   std::vector<int64_t> lengths;
   std::vector<int64_t> out_rows;

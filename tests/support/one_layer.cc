@@ -80,15 +80,16 @@ OneLayer::OneLayer(const LayerSetup& setup) : kv_(PoolOf(setup)), state_(setup.p
   auto pool = std::make_unique<ThreadPool>(setup.n_threads);
   auto runner = std::make_unique<AttentionRunner>(setup.kernels, *VectorImplementations().back().table,
                                                   setup.shape, *pool);
-  environment_ = std::make_shared<Environment>(
-      Environment{.policy = setup.policy,
-                  .shape = setup.shape,
-                  .rotations = Rotations(setup),
-                  .scale = 1 / std::sqrt(static_cast<float>(setup.shape.head_dim)),
-                  .layer = setup.layer,
-                  .first_inputs = setup.first_layer,
-                  .pool = std::move(pool),
-                  .runner = std::move(runner)});
+  environment_ = std::make_shared<Environment>(Environment{
+      .policy = setup.policy,
+      .shape = setup.shape,
+      .rotations = Rotations(setup),
+      .scale = setup.amplitude * setup.amplitude / std::sqrt(static_cast<float>(setup.shape.head_dim)),
+      .amplitude = setup.amplitude,
+      .layer = setup.layer,
+      .first_inputs = setup.first_layer,
+      .pool = std::move(pool),
+      .runner = std::move(runner)});
   if (setup.first_layer == nullptr) return;
   LayerSetup first = setup;
   first.layer = 0;
@@ -133,7 +134,8 @@ AttendingSequence OneLayer::Attending() {
           .state = state_.get(),
           .first_state = first_ ? first_->state_.get() : state_.get(),
           .rotations = &environment_->rotations,
-          .scale = environment_->scale};
+          .scale = environment_->scale,
+          .amplitude = environment_->amplitude};
 }
 
 void OneLayer::Reserve(int64_t n) {

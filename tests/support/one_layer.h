@@ -33,6 +33,7 @@ struct LayerSetup {
   HeadShape shape;
   PairLayout layout = PairLayout::kHalfSplit;
   double base = 10000;
+  float amplitude = 1;
   int64_t max_tokens = 0;
   KvType kv = KvType::kF32;
   int n_threads = 1;
@@ -71,6 +72,7 @@ class OneLayer {
 
   int64_t size() const { return kv_.size(); }
   const PolicyState& state() const { return *state_; }
+  AttentionCounts counts() const { return environment_->runner->counts(); }
   const std::vector<float>& out() const { return out_; }  // [size, n_heads, head_dim]
   const SeenRow& seen(int64_t token, int64_t head) const {
     return seen_[static_cast<std::size_t>(token * environment_->shape.n_heads + head)];
@@ -88,6 +90,7 @@ class OneLayer {
     HeadShape shape;
     RotationTable rotations;
     float scale;
+    float amplitude;
     int64_t layer;
     const LayerInputs* first_inputs;
     std::unique_ptr<ThreadPool> pool;

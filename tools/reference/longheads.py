@@ -43,6 +43,7 @@ class Options:
     select: str = "head"  # each query "head" chooses, or the "kv" group by the sum of its heads' scores
     compat: frozenset = frozenset()  # oddities of the official code, names of COMPAT
     base: float = 10000.0  # RoPE base
+    amplitude: float = 1.0  # of rotated queries and keys: schedules as YaRN lengthen them
     represent: str = "paper"
     choose: str = "top"
     first: str = "on"
@@ -102,12 +103,13 @@ def all_representations(q, k, v, options, theta):
         tokens = slice(chunk * options.chunk, (chunk + 1) * options.chunk)
         for kv in range(n_kv_heads):
             heads = range(kv * group, (kv + 1) * group)
-            k_local = rotate(k[tokens, kv], offsets, theta)
+            k_local = options.amplitude * rotate(k[tokens, kv], offsets, theta)
             if options.represent != "paper":
                 reps[chunk, heads] = k_local.mean(axis=0) if options.represent == "mean" else k_local[-1]
                 continue
             qc = [
-                chunk_mean(rotate(q[tokens, head], offsets, theta), k_local, v[tokens, kv]) for head in heads
+                chunk_mean(options.amplitude * rotate(q[tokens, head], offsets, theta), k_local, v[tokens, kv])
+                for head in heads
             ]
             if options.reps == "kv":
                 qc = [sum(qc) / group] * group
@@ -260,8 +262,8 @@ def longheads(q, k, v, options, n_prefill=None, layer=0, first_layer=None):
                     del table[i]
             keys = sorted(table)
             positions = np.array([table[j] for j in keys], dtype=np.float64)
-            q_rotated = rotate(q[i, head], query_position, theta)
-            logits = tau * rotate(k[keys, kv], positions, theta) @ q_rotated
+            q_rotated = options.amplitude * rotate(q[i, head], query_position, theta)
+            logits = tau * options.amplitude * rotate(k[keys, kv], positions, theta) @ q_rotated
             result.out[i, head] = softmax(logits) @ v[keys, kv]
             attended = [(j, query_position - table[j]) for j in keys]
             result.rows[i].append(Row(chunks, attended, gap, float(np.abs(logits).max())))

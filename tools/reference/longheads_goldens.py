@@ -138,6 +138,7 @@ CASES = [
     case(
         "no-free-choice", chunk=4, slots=3, begin=12, heads=2, kv_heads=1, dim=128, n=43, lengths=edges(4, 12)
     ),
+    case("amplitude", **GROUPED, seed=19, amplitude=1.4),  # of YaRN with a factor of 50
     case(
         "short-chunks",
         chunk=4,
