@@ -13,7 +13,7 @@ help:
 	@echo 'make model   fetch the default model into the cache folder'
 	@echo 'make tsan    look for data races: the tests that work on several threads, under the thread sanitizer'
 	@echo 'make fuzz    fuzz the parsers, FUZZ_SECONDS (60) each, and say what their seeds cover'
-	@echo 'make bench   time the quantised kernels against the bandwidth of the memory'
+	@echo 'make bench   time single kernels against the bandwidth of the memory and the peak of products'
 	@echo 'make oracle  make the goldens of the tests again from their references (several GB of Python packages)'
 	@echo 'make clean   remove what was built; the cache folder stays'
 
@@ -48,8 +48,8 @@ tsan: setup
 bench: setup
 	@sh tools/setup/install.sh bench-packages.txt
 	@cmake --preset release -DLONGHEADS_BENCH=ON
-	@cmake --build --preset release --parallel $(JOBS) --target longheads_bench_quantised
-	@build/bench/longheads_bench_quantised
+	@cmake --build --preset release --parallel $(JOBS) --target longheads_bench_kernels
+	@build/bench/longheads_bench_kernels
 
 fuzz: setup
 	@sh tools/setup/install.sh fuzz-packages.txt

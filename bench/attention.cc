@@ -1,0 +1,138 @@
+// Attention of a prompt's rows over pages, and of a generated token's over one: operations a second, four for
+// each element of a key that a row sees (its logit and its value), beside oneDNN's products of the type that
+// is multiplied.
+#include "kernels/attention.h"
+
+#include <cmath>
+#include <random>
+
+#include "kernels.h"
+#include "kernels/vector_ops.h"
+
+namespace longheads {
+namespace {
+
+// Keys and values of bfloat16's numbers, as pages of it and of float32 hold them, and rows that see all of
+// them.
+struct Pages {
+  int64_t d, n_rows, n_pages;
+  std::vector<double> theta;
+  RotationTable table;
+  Buffer<float> floats, q;  // floats: each page K [kMaxRun, d], then V [d, kMaxRun]
+  Buffer<BFloat16> bfloats;
+  std::vector<const BFloat16*> pages;
+
+  Pages(int64_t head_dim, int64_t rows, int64_t of_pages)
+      : d(head_dim),
+        n_rows(rows),
+        n_pages(of_pages),
+        theta(Theta(head_dim)),
+        table(theta, d, PairLayout::kInterleaved, 40000),
+        floats(n_pages * 2 * kMaxRun * d),
+        q(n_rows * d),
+        bfloats(floats.size()) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < floats.size(); ++i) floats[i] = normal(random);
+    for (int64_t i = 0; i < q.size(); ++i) q[i] = normal(random);
+    const VectorKernels& conversions = FastestVectorKernels();
+    conversions.to_bf16(floats.data(), floats.size(), bfloats.data());
+    conversions.from_bf16(bfloats.data(), floats.size(), floats.data());
+    for (int64_t page = 0; page < n_pages; ++page) pages.push_back(bfloats.data() + page * 2 * kMaxRun * d);
+  }
+
+  static std::vector<double> Theta(int64_t d) {
+    std::vector<double> theta;
+    for (int64_t m = 0; m < d / 2; ++m)
+      theta.push_back(std::pow(10000.0, -2.0 * static_cast<double>(m) / static_cast<double>(d)));
+    return theta;
+  }
+
+  std::vector<RotatedRow> Rows(Buffer<float>& states, int64_t n_keys) const {
+    std::vector<RotatedRow> rows;
+    for (int64_t r = 0; r < n_rows; ++r) {
+      ClearState(states.data() + r * StateFloats(d), d);
+      rows.push_back({.q = q.data() + r * d,
+                      .x = 30000 + r,
+                      .scale = 1 / std::sqrt(static_cast<float>(d)),
+                      .key_begin = 0,
+                      .key_end = static_cast<int32_t>(n_keys),
+                      .state = states.data() + r * StateFloats(d)});
+    }
+    return rows;
+  }
+  template <typename T>
+  KeyRunOf<T> Run(const T* page) const {
+    return {.k = page, .v = page + kMaxRun * d, .v_stride = kMaxRun, .n_keys = kMaxRun, .head_dim = d};
+  }
+  std::vector<float> Finish(const Buffer<float>& states) const {
+    std::vector<float> out(static_cast<std::size_t>(n_rows * d));
+    for (int64_t r = 0; r < n_rows; ++r)
+      FinishState(states.data() + r * StateFloats(d), d, out.data() + r * d);
+    return out;
+  }
+  double Operations() const { return 4.0 * static_cast<double>(n_rows * n_pages * kMaxRun * d); }
+};
+
+enum class Kernel : uint8_t { kAttend, kAttendBf16, kAttendFew, kAttendFewBf16 };
+
+void Attend(benchmark::State& state, const AttentionKernels* kernels, Kernel kernel) {
+  const Pages c(state.range(0), state.range(1), state.range(2));
+  const AttentionKernels& reference = *AttentionImplementations().back().table;
+  Buffer<float> states(c.n_rows * StateFloats(c.d)), of_reference(states.size());
+  Buffer<float> workspace(
+      std::max(AttendWorkspace(kernels->row_tile, c.d), AttendWorkspace(reference.row_tile, c.d)));
+  const auto page_by_page = [&](auto attend, const auto* pages, std::span<const RotatedRow> rows) {
+    for (int64_t page = 0; page < c.n_pages; ++page)
+      attend(rows, c.Run(pages + page * 2 * kMaxRun * c.d), c.table, workspace.data());
+  };
+  page_by_page(reference.attend, c.floats.data(), c.Rows(of_reference, kMaxRun));
+
+  const bool together = kernel == Kernel::kAttendBf16;
+  const std::vector<RotatedRow> rows = c.Rows(states, together ? c.n_pages * kMaxRun : kMaxRun);
+  const auto once = [&] {
+    switch (kernel) {
+      case Kernel::kAttend:
+        return page_by_page(kernels->attend, c.floats.data(), rows);
+      case Kernel::kAttendBf16:
+        return kernels->attend_bf16(rows, {.pages = c.pages, .n_keys = c.n_pages * kMaxRun, .head_dim = c.d},
+                                    c.table, workspace.data());
+      case Kernel::kAttendFew:
+        return page_by_page(kernels->attend_few, c.floats.data(), rows);
+      case Kernel::kAttendFewBf16:
+        return page_by_page(kernels->attend_few_bf16, c.bfloats.data(), rows);
+    }
+  };
+  once();
+  // Far above the roundings of each (the tests derive those: kernels/attention_test.cc), far below a wrong
+  // key.
+  const double bound = together ? 2e-2 : 1e-4;
+  if (!EqualsReference(state, c.Finish(states), c.Finish(of_reference), bound)) return;
+  // States go on from what they are: the same work.
+  Time(state, "GFLOP/s", c.Operations(), ProductLimit(together ? ComputeType::kBF16 : ComputeType::kF32),
+       once);
+}
+
+}  // namespace
+
+void RegisterAttention() {
+  for (const auto& implementation : AttentionImplementations()) {
+    if (!implementation.declined.empty() || implementation.name == "ref") continue;
+    const auto add = [&](const char* kernel_name, Kernel kernel,
+                         const std::vector<std::vector<int64_t>>& shapes) {
+      const std::string name = std::string(kernel_name) + "/" + std::string(implementation.name);
+      auto* const benchmark = benchmark::RegisterBenchmark(name.c_str(), Attend, implementation.table, kernel)
+                                  ->ArgNames({"head_dim", "rows", "pages"})
+                                  ->Unit(benchmark::kMicrosecond)
+                                  ->Iterations(50);
+      for (const auto& shape : shapes) benchmark->Args(shape);
+    };
+    add("attend", Kernel::kAttend, {{64, 480, 8}, {64, 48, 1}, {128, 480, 8}});
+    if (implementation.table->attend_bf16 != nullptr)
+      add("attend_bf16", Kernel::kAttendBf16, {{64, 480, 8}, {64, 480, 1}, {64, 48, 1}, {128, 480, 8}});
+    add("attend_few", Kernel::kAttendFew, {{64, 3, 8}});
+    add("attend_few_bf16", Kernel::kAttendFewBf16, {{64, 3, 8}});
+  }
+}
+
+}  // namespace longheads

@@ -1,0 +1,92 @@
+// Speed of single kernels, after each has given what the reference gives: as rates, and as shares of what
+// this machine reads from memory or multiplies, measured just before.
+//
+//   longheads_bench_kernels [--benchmark_filter=attend] [--benchmark_repetitions=9]
+#include "kernels.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "bench/limits.h"
+
+namespace longheads {
+namespace {
+
+bool any_differed = false;
+
+}  // namespace
+
+double ReadLimit(int n_threads) {
+  static std::map<int, double> measured;
+  if (!measured.count(n_threads)) {
+    ThreadPool pool(n_threads);
+    measured[n_threads] = MeasureRead(pool, /*repeats=*/9, nullptr)->high;
+  }
+  return measured[n_threads];
+}
+
+double ProductLimit(ComputeType type) {
+  static std::map<ComputeType, double> measured;
+  if (!measured.count(type)) {
+    const std::unique_ptr<PeakGemm> product = MakePeakGemm(type);
+    if (product == nullptr) return ProductLimit(ComputeType::kF32);
+    product->Run();
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 9; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      product->Run();
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      least = std::min(least, seconds.count());
+    }
+    measured[type] = product->operations() / least;
+  }
+  return measured[type];
+}
+
+bool EqualsReference(benchmark::State& state, std::span<const float> out, std::span<const float> expected,
+                     double bound) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (std::abs(static_cast<double>(out[i]) - expected[i]) <= bound) continue;
+    any_differed = true;
+    state.SkipWithError(
+        ("gives " + std::to_string(out[i]) + " where ref gives " + std::to_string(expected[i])).c_str());
+    return false;
+  }
+  return true;
+}
+
+bool AnyDiffered() { return any_differed; }
+
+void Time(benchmark::State& state, const std::string& unit, double amount, double limit,
+          const std::function<void()>& once) {
+  std::vector<double> seconds;
+  for (auto _ : state) {
+    const auto start = std::chrono::steady_clock::now();
+    once();
+    benchmark::ClobberMemory();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  if (seconds.empty()) return;
+  std::sort(seconds.begin(), seconds.end());
+  state.counters[unit] = amount / seconds[seconds.size() / 2] / 1e9;
+  state.counters["best_" + unit] = amount / seconds[0] / 1e9;
+  state.counters["share_%"] = 100 * amount / seconds[0] / limit;
+}
+
+}  // namespace longheads
+
+int main(int argc, char** argv) {
+  longheads::RegisterQuantised();
+  longheads::RegisterInt8();
+  longheads::RegisterAttention();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return longheads::AnyDiffered() ? 1 : 0;
+}

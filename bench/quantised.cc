@@ -1,0 +1,75 @@
+// Matrix-vector products of every weight type, in bytes of weights a second. The matrices are larger than the
+// caches: about 128 MB of rows of 576, the width of the default model (of 1536 for the types with blocks of
+// 256).
+#include "kernels/quantised.h"
+
+#include <random>
+
+#include "base/thread_pool.h"
+#include "kernels.h"
+#include "tensor/tensor.h"
+
+namespace longheads {
+namespace {
+
+constexpr int64_t kBytes = int64_t{128} << 20;
+constexpr int64_t kRowsPerTask = 128;
+
+void Gemv(benchmark::State& state, DType type, const QuantisedKernels* kernels) {
+  const int n_threads = static_cast<int>(state.range(0));
+  const int64_t k = Info(type).block == 256 ? 1536 : 576;
+  const int64_t row_bytes = static_cast<int64_t>(*BytesOf(type, k));
+  const int64_t n_rows = kBytes / row_bytes;
+  ThreadPool pool(n_threads);
+  Buffer<std::byte> w(n_rows * row_bytes);
+  std::mt19937 random(1);
+  // Exponents below the middle keep every scale finite, wherever a type has it.
+  for (int64_t i = 0; i < w.size(); ++i) w[i] = static_cast<std::byte>(random() & 0x3F);
+  Buffer<float> x(k), y(n_rows), expected(kRowsPerTask);
+  for (int64_t i = 0; i < k; ++i) x[i] = static_cast<float>(i % 7) - 3.0f;
+
+  QuantisedImplementations().back().table->gemv(type, w.data(), 0, kRowsPerTask, k, x.data(),
+                                                expected.data());
+  kernels->gemv(type, w.data(), 0, kRowsPerTask, k, x.data(), y.data());
+  // The same products, summed in another order: 2^-24 of the sum of magnitudes for each of k sums.
+  Buffer<float> weights(k);
+  double bound = 0;
+  for (int64_t row = 0; row < kRowsPerTask; ++row) {
+    kernels->dequantize(type, w.data() + row * row_bytes, k, weights.data());
+    double sum = 0;
+    for (int64_t i = 0; i < k; ++i) sum += std::abs(static_cast<double>(weights[i]) * x[i]);
+    bound = std::max(bound, sum * static_cast<double>(k) * 0x1p-23);
+  }
+  if (!EqualsReference(state, std::span(y.data(), kRowsPerTask), std::span(expected.data(), kRowsPerTask),
+                       bound))
+    return;
+
+  Time(state, "GB/s", static_cast<double>(w.size()), ReadLimit(n_threads), [&] {
+    pool.Run((n_rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
+      const int64_t begin = task * kRowsPerTask, end = std::min(n_rows, begin + kRowsPerTask);
+      kernels->gemv(type, w.data(), begin, end, k, x.data(), y.data() + begin);
+    });
+  });
+}
+
+}  // namespace
+
+void RegisterQuantised() {
+  for (const auto& implementation : QuantisedImplementations()) {
+    if (!implementation.declined.empty()) continue;
+    for (int i = 0; i < kDTypes; ++i) {
+      const DType type = static_cast<DType>(i);
+      const std::string name =
+          "gemv/" + std::string(implementation.name) + "/" + std::string(Info(type).name);
+      benchmark::RegisterBenchmark(name.c_str(), Gemv, type, implementation.table)
+          ->ArgName("threads")
+          ->Arg(1)
+          ->Arg(2)
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime()
+          ->Iterations(25);
+    }
+  }
+}
+
+}  // namespace longheads
