@@ -123,6 +123,13 @@ class Traces(Case):
         self.assertEqual(counts[0]["begin"], 0)
         self.assertEqual(counts[-1]["end"], header["prompt_tokens"])
 
+    def test_has_the_keys_that_were_read(self):
+        trace = SCRATCH / "keys.trace"
+        for attn in ("full", METHOD, METHOD + ",reps=kv,select=kv", "self-extend,group=4,window=32"):
+            said = json.loads(self.succeeds(*answer("--trace", trace, "--json", "--quiet", attn=attn)).stdout)
+            counted = read_trace.keys_read(read_trace.read_trace(trace.read_bytes()), 2)  # 4 heads, 2 of keys
+            self.assertEqual(counted, {"tokens": said["answer_tokens"] - 1, "keys_read": said["keys_read"]}, attn)
+
     def test_of_every_kind_of_method(self):
         for attn in ("full", "auto", "infllm,n_init=4,n_local=64,block=8,top_k=3,exec_block=32", "moba,chunk=16",
                      "quest,page=8,budget=40", "streaming-llm,start=4,recent=64", "self-extend"):

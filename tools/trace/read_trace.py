@@ -1,12 +1,14 @@
 """Reads a trace file (docs/trace.md) and prints it as JSON lines: independent of the program that writes them.
 
-Usage: read_trace.py FILE [--summary | --seen [TEXT]]
+Usage: read_trace.py FILE [--summary | --seen [TEXT] | --keys-read GROUP]
 
 The first line is the header; then one line for each record, in the file's order. With --summary one line alone:
 counts of records and tokens, and how many chunks were taken. With --seen, for each token of the answer, which stood
 next, and how many of all heads of all layers saw all of the needle (what `longheads eval` hid, or TEXT's first place)
-when it was chosen, how many some of it, and the first as a list for the layers. Exits with 1, and a sentence, where
-the file is no whole trace.
+when it was chosen, how many some of it, and the first as a list for the layers. With --keys-read one line: how many
+keys the generated tokens read in all layers, those once that several of GROUP query heads saw which share a key/value
+head (`longheads run --json` counts the same as it reads them). Exits with 1, and a sentence, where the file is no whole
+trace.
 """
 
 import json
@@ -222,6 +224,21 @@ def seen(parts, needle=None):
                "heads": len(keys), "saw_all": sum(layers), "saw_some": sum(n > 0 for n in keys), "layers": layers}
 
 
+def keys_read(parts, group):
+    """The line of --keys-read."""
+    n_tokens, n_keys = 0, 0
+    for part in parts:
+        if part["kind"] != "selection" or part["phase"] != "decode":
+            continue
+        n_tokens += 1
+        for at in range(0, len(part["rows"]), group):  # a layer has whole groups
+            end = 0
+            for begin, stop in sorted(run for row in part["rows"][at : at + group] for run in row["seen"]):
+                n_keys += max(0, stop - max(begin, end))
+                end = max(end, stop)
+    return {"tokens": n_tokens, "keys_read": n_keys}
+
+
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
@@ -231,6 +248,8 @@ def main():
         parts = read_trace(data)
         if sys.argv[2:3] == ["--summary"]:
             parts = [summary(parts)]
+        elif sys.argv[2:3] == ["--keys-read"] and len(sys.argv) == 4:
+            parts = [keys_read(parts, int(sys.argv[3]))]
         elif sys.argv[2:3] == ["--seen"]:
             parts = seen(parts, sys.argv[3].encode() if len(sys.argv) > 3 else None)
         for part in parts:
