@@ -142,7 +142,7 @@ Result<int> Run(const RunOptions& options) {
         {"seconds", {{"load", load_seconds}, {"prefill", prefill_seconds}, {"decode", decode_seconds}}},
         {"tokens_per_second", {{"prefill", prefill_speed}, {"decode", decode_speed}}},
         // Of all layers and KV heads, by the tokens of the answer but the first, which the prompt gives.
-        {"keys_read", engine->attention_counts().keys_read},
+        {"keys_read", static_cast<int64_t>(engine->attention_counts().keys_read)},
         {"kv_traffic", TrafficJson(*engine)},
     };
     Print("{}\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
