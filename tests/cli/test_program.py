@@ -21,6 +21,7 @@ import time
 import unittest
 import xml.etree.ElementTree
 
+ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = ""
 MODELS = pathlib.Path()
 SCRATCH = pathlib.Path()
@@ -724,9 +725,19 @@ class Help(unittest.TestCase):
         for option in (b"chunk", b"window", b"begin", b"reps", b"select", b"compat"):
             self.assertIn(option, options)
         self.assertIn(b"beta_fast=number", run("methods", "yarn").stdout)
-        for name in run("methods").stdout.decode().splitlines():
-            if name.startswith("  ") and "METHOD" not in name:
-                self.assertEqual(run("methods", name.split()[0]).returncode, 0, name)
+        pages = {page.stem: page.read_text() for page in (ROOT / "docs" / "methods").glob("*.md")}
+        names = [line.split()[0] for line in run("methods").stdout.decode().splitlines()
+                 if line.startswith("  ") and "METHOD" not in line]
+        self.assertGreaterEqual(len(names), 17)
+        for name in names:
+            text, table = run("methods", name), run("methods", name, "--markdown").stdout.decode()
+            self.assertEqual(text.returncode, 0, name)
+            self.assertTrue(table in pages.get("longheads" if name == "auto" else name, pages["frequencies"]), name)
+            for row in table.splitlines()[2:]:  # what it says in words is what the table has
+                option, meaning = row.split("|")[1].strip(" `"), row.split("|")[4].strip()
+                words = " ".join(text.stdout.decode().split())
+                self.assertIn(f" {option}=", words, name)
+                self.assertIn(meaning.split("; ")[0][:40], words, name)
         self.assertTrue(run("methods", "longheads", "--markdown").stdout.startswith(b"| option |"))
         info = run("info", MODELS / "plain.gguf", "-c", "4k").stdout
         for word in (b"512 tokens", b"4096 tokens", b"F32", b"base 10000"):
