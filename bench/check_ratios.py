@@ -4,8 +4,9 @@ measured on a processor of the same kind.
     python3 bench/check_ratios.py [--program build/longheads] [--tolerance 0.25] [--record]
 
 Each ratio is of two medians of `longheads bench sweep`, measured in turn on this machine. A ratio that is lower than the
-recorded one (bench/ratios.json) by more than the tolerance fails; noise of a shared machine is 5 to 10%. --record writes
-what was measured into the file, for this kind of processor: the widest of the backends that ran.
+recorded one (bench/ratios.json) by more than the tolerance fails. Two runs on a shared machine, one after the other,
+differed by 2 to 28%; the lower was recorded. --record writes what was measured into the file, for this kind of
+processor: the widest of the backends that ran.
 """
 
 import argparse

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cmath>
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -19,34 +18,20 @@ namespace {
 
 bool any_differed = false;
 
-}  // namespace
-
-double ReadLimit(int n_threads) {
-  static std::map<int, double> measured;
+const MachineLimits& LimitsOf(int n_threads) {
+  static std::map<int, MachineLimits> measured;
   if (!measured.count(n_threads)) {
     ThreadPool pool(n_threads);
-    measured[n_threads] = MeasureRead(pool, /*repeats=*/9, nullptr)->high;
+    measured[n_threads] = *MeasureLimits(pool, /*repeats=*/5, nullptr);
   }
   return measured[n_threads];
 }
 
-double ProductLimit(ComputeType type) {
-  static std::map<ComputeType, double> measured;
-  if (!measured.count(type)) {
-    const std::unique_ptr<PeakGemm> product = MakePeakGemm(type);
-    if (product == nullptr) return ProductLimit(ComputeType::kF32);
-    product->Run();
-    double least = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < 9; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      product->Run();
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-      least = std::min(least, seconds.count());
-    }
-    measured[type] = product->operations() / least;
-  }
-  return measured[type];
-}
+}  // namespace
+
+double ReadLimit(int n_threads) { return LimitsOf(n_threads).read.high; }
+
+double ProductLimit(ComputeType type) { return LimitsOf(1).products(type).high; }
 
 bool EqualsReference(benchmark::State& state, std::span<const float> out, std::span<const float> expected,
                      double bound) {

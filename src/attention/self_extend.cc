@@ -133,8 +133,7 @@ Method SelfExtendMethod() {
                {"group", "tokens", "8", "1 .. 1024; the authors advise 2 to 64; or the word 'auto'",
                 "G: far tokens that share a position. auto: 1 where prompt and answer fit the model's window "
                 "L, else the smallest with which W + (n - W) / G stays below two thirds of L; where none "
-                "does, W "
-                "is halved until one does, if it is not given"},
+                "does, W is halved until one does, if it is not given"},
                {"window", "tokens", "1024, or a quarter of the trained window if that is less",
                 "1 .. the model's window; the authors advise 512 to 1536 of 4096",
                 "W: the nearest tokens, the query's own included, that are at their true distance"},

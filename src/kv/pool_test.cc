@@ -472,6 +472,20 @@ TEST(KvPool, RefusesABudgetThatHoldsNothing) {
   EXPECT_NE(status.error().message.find("--kv-ram"), std::string::npos);
 }
 
+TEST(KvPool, TakesABudgetOfTwiceWhatReadersHold) {
+  const auto stride = static_cast<uint64_t>(kGeometry.PageStride());
+  const auto use = [stride](uint64_t n_pages) {
+    return KvPool::Create(kGeometry)->UseDisk(
+        {.ram_bytes = n_pages * stride,
+         .most_pinned = 50,
+         .file = *TemporaryPageFile::Create(testing::TempDir(), stride, 0)});
+  };
+  const Status status = use(99);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("100 pages"), std::string::npos) << status.error().message;
+  EXPECT_TRUE(use(100));
+}
+
 TEST_P(KvPoolIoTest, ThreadsReadWriteAndReadAheadTogether) {
   const Store store(kLeast, 0, GetParam());
   constexpr int kPages = 400;

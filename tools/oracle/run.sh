@@ -38,4 +38,3 @@ for script in "$here"/../reference/*_goldens.py "$here"/*_goldens.py; do
   echo "oracle: $(basename "$script")" >&2
   "$environment/bin/python" "$script"
 done
-"$environment/bin/python" -m pytest -q -p no:cacheprovider "$here/../reference"
