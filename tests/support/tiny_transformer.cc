@@ -22,9 +22,15 @@ void Append(std::vector<float>& to, const std::vector<float>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
+std::vector<std::byte> FileOf(const TinyTransformerOptions& options) {
+  GgufBuilder builder = TinyLlamaBuilder(options.model);
+  if (options.add_to_file) options.add_to_file(builder);
+  return builder.Build();
+}
+
 }  // namespace
 
-TinyTransformer::TinyTransformer(const TinyTransformerOptions& options) : bytes_(TinyLlama(options.model)) {
+TinyTransformer::TinyTransformer(const TinyTransformerOptions& options) : bytes_(FileOf(options)) {
   file_ = std::make_unique<GgufFile>(Must(GgufFile::Parse(bytes_, "tiny")));
   const ModelConfig config = Must(ReadConfig(*file_));
   const AttentionModel model{
@@ -34,7 +40,8 @@ TinyTransformer::TinyTransformer(const TinyTransformerOptions& options) : bytes_
       .trained_window = config.trained_window,
       .layout = config.layout,
       .rope = config.rope,
-      .trained = Must(DeclaredFrequencies(config.rope, config.trained_window))};
+      .trained = Must(DeclaredFrequencies(config.rope, config.trained_window)),
+      .text_tokens = options.text_tokens};
   pool_ = std::make_unique<ThreadPool>(options.threads);
   transformer_ = std::make_unique<Transformer>(
       config, Must(ReadWeights(*file_, config)), Must(MakeAttention(options.attention, model)),

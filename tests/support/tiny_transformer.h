@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,9 @@ struct TinyTransformerOptions {
   ComputeType compute = ComputeType::kF32;
   KvType kv_type = KvType::kF32;
   int threads = 2;
+  // What the model's file says beside.
+  std::function<void(GgufBuilder&)> add_to_file = {};
+  int64_t text_tokens = 0;  // AttentionModel::text_tokens
 };
 
 class TinyTransformer {

@@ -13,13 +13,12 @@ def rms_norm(x, weight, epsilon):
     return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + epsilon) * weight
 
 
-def logits_float64(config, weights, tokens):
-    """[n, vocab] for the token ids [n]."""
-    n, theta, at = (
-        len(tokens),
-        frequencies(config.head_dim, config.rope_base),
-        np.arange(len(tokens))[:, None],
-    )
+def logits_float64(config, weights, tokens, theta=None, amplitude=1.0):
+    """[n, vocab] for the token ids [n]. theta: frequencies in the place of the base's, [head_dim / 2], or [n, 1,
+    head_dim / 2] where every token has its own; queries and keys are multiplied by amplitude.
+    """
+    n, at = len(tokens), np.arange(len(tokens))[:, None]
+    theta = frequencies(config.head_dim, config.rope_base) if theta is None else theta
     group, causal = config.n_heads // config.n_kv_heads, np.tri(n) > 0
 
     def linear(x, name):
@@ -38,7 +37,7 @@ def logits_float64(config, weights, tokens):
         v = linear(hidden, block + "attn_v").reshape(n, config.n_kv_heads, -1)
         out = np.empty_like(q)
         for h in range(config.n_heads):
-            scores = q[:, h] @ k[:, h // group].T / np.sqrt(config.head_dim)
+            scores = amplitude**2 * (q[:, h] @ k[:, h // group].T) / np.sqrt(config.head_dim)
             out[:, h] = softmax(np.where(causal, scores, -np.inf)) @ v[:, h // group]
         x = x + linear(out.reshape(n, -1), block + "attn_output")
         hidden = norm(x, block + "ffn_norm")

@@ -1,16 +1,16 @@
 """Writes tests/golden/llama: logits and greedy tokens of Hugging Face transformers in float32.
 
-Usage: llama_goldens.py [tiny|default|all] [--model FILE] [--out DIR]
+Usage: llama_goldens.py [tiny|scaled|default|all] [--model FILE] [--out DIR]
 
-tiny.json and default.json describe what the .npy files beside them hold; their "format" entries say how to read
-them.
+tiny.json, scaled.json and default.json describe what the .npy files beside them hold; their "format" entries say how
+to read them.
 """
 
 import argparse
 import json
 import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,8 @@ import torch
 
 from llama_float64 import logits_float64
 from llama_weights import Llama, gguf_weights, hugging_face_model, tiny_weights, uniform
+from rope_float64 import schedule
+from rope_goldens import longrope_factors
 
 TINY = {
     "mha-untied": Llama(n_heads=4, n_kv_heads=4, tied=False, seed=1),
@@ -42,6 +44,66 @@ TINY_FORMAT = {
         "largest |float32 - float64| over these logits: how far transformers is from the exact value"
     ),
     "largest": "largest |logit|",
+}
+
+
+@dataclass
+class Scaled:
+    """A tiny model under a RoPE schedule: rope_parameters as transformers reads them, but for the base. Its
+    context_length is max_position_embeddings."""
+
+    model: Llama
+    rope: dict
+    n_tokens: int = TINY_TOKENS
+    n_at_once: int = TINY_TOKENS  # of them in the first call; those after it come one by one, with a cache
+
+
+# Texts go past the window from which the scaling starts, but where the short factors of LongRoPE are meant.
+WINDOW = 64
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": WINDOW}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": WINDOW,
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": longrope_factors(8, 2.0),
+    "long_factor": longrope_factors(8, 12.0),
+    "original_max_position_embeddings": WINDOW,
+}
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
+SCALED = {
+    "linear": Scaled(Llama(context_length=4 * WINDOW, seed=11), {"rope_type": "linear", "factor": 4.0}),
+    "yarn": Scaled(Llama(context_length=4 * WINDOW, seed=12), YARN),
+    "yarn-tuned": Scaled(
+        Llama(context_length=4 * WINDOW, head_dim=32, seed=13),
+        {**YARN, "beta_fast": 4.0, "beta_slow": 0.5, "attention_factor": 1.25},
+    ),
+    "yarn-mscale": Scaled(
+        Llama(context_length=4 * WINDOW, n_kv_heads=4, seed=14),
+        {**YARN, "mscale": 1.0, "mscale_all_dim": 0.5},
+    ),
+    "llama3": Scaled(Llama(context_length=8 * WINDOW, n_kv_heads=1, seed=15), LLAMA3),
+    "longrope-long": Scaled(Llama(context_length=4 * WINDOW, seed=16), LONGROPE),
+    "longrope-short": Scaled(
+        Llama(context_length=4 * WINDOW, seed=17), {**LONGROPE, "attention_factor": 1.3}, WINDOW, WINDOW
+    ),
+    "dynamic": Scaled(Llama(context_length=WINDOW, seed=18), DYNAMIC),
+    "dynamic-one-by-one": Scaled(Llama(context_length=WINDOW, seed=18), DYNAMIC, n_at_once=WINDOW),
+}
+SCALED_POSITIONS = [0, 1, 33, 63, 64, 95]
+
+SCALED_FORMAT = {
+    **TINY_FORMAT,
+    "rope_parameters": (
+        "of the configuration, but for rope_theta; max_position_embeddings is context_length of the options"
+    ),
+    "amplitude": "what transformers multiplies cosines and sines by",
+    "divisors": "llama3 alone: own frequencies over scaled ones, which converters to GGUF write as rope_freqs",
+    "n_at_once": "tokens in the first call of the model; the others were read one by one with a cache",
 }
 
 TEXT = (
@@ -90,6 +152,18 @@ def run(model, tokens):
         return model(torch.tensor([tokens])).logits[0].numpy()
 
 
+def run_one_by_one(model, tokens, n_at_once):
+    """The same, by a call for the first n_at_once tokens and one for each that follows."""
+    logits, cache = [], None
+    steps = [tokens[:n_at_once], *([token] for token in tokens[n_at_once:])]
+    with torch.inference_mode():
+        for step in steps:
+            output = model(torch.tensor([step]), past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+            logits.append(output.logits[0].numpy())
+    return np.concatenate(logits)
+
+
 def rounded(values, digits=5):
     return [round(float(value), digits) for value in values]
 
@@ -106,12 +180,16 @@ def write_json(path, content):
     path.write_text(text + "\n")
 
 
+def tiny_tokens(config, n):
+    draw = uniform("tokens", config.seed, (n,)).astype(np.float64)
+    return [int(x) for x in (draw + 1) / 2 * config.vocab_size]
+
+
 def write_tiny(out):
     cases = []
     for name, config in TINY.items():
         weights = tiny_weights(config)
-        draw = uniform("tokens", config.seed, (TINY_TOKENS,)).astype(np.float64)
-        tokens = [int(x) for x in (draw + 1) / 2 * config.vocab_size]
+        tokens = tiny_tokens(config, TINY_TOKENS)
         logits = run(hugging_face_model(config, weights), tokens)
         exact = logits_float64(config, weights, tokens)
         assert np.abs(logits - exact).max() < 1e-3 * np.abs(exact).max()
@@ -129,6 +207,43 @@ def write_tiny(out):
         )
         print(name, "error against float64", error, "largest logit", cases[-1]["largest"], flush=True)
     write_json(out / "tiny.json", {"format": TINY_FORMAT, "cases": cases})
+
+
+def write_scaled(out):
+    cases = []
+    for name, case in SCALED.items():
+        config, weights = case.model, tiny_weights(case.model)
+        tokens = tiny_tokens(config, case.n_tokens)
+        model = hugging_face_model(config, weights, case.rope)
+        logits = run_one_by_one(model, tokens, case.n_at_once)
+        # transformers takes the frequencies of the length after each call, and leaves cached keys as they are.
+        lengths = [max(case.n_at_once, t + 1) for t in range(case.n_tokens)]
+        theta = np.array([[schedule(config, case.rope, n)[0]] for n in lengths])
+        _, amplitude = schedule(config, case.rope, case.n_tokens)
+        used = model.model.rotary_emb
+        assert np.allclose(used.inv_freq.numpy(), theta[-1], rtol=1e-6, atol=0)
+        assert np.isclose(used.attention_scaling, amplitude, rtol=1e-6)
+        exact = logits_float64(config, weights, tokens, theta, amplitude)
+        assert np.abs(logits - exact).max() < 1e-3 * np.abs(exact).max()
+        positions = [p for p in SCALED_POSITIONS if p < case.n_tokens]
+        np.save(out / f"scaled-{name}.logits.npy", logits[positions])
+        own = schedule(config, {"rope_type": "linear", "factor": 1.0}, case.n_tokens)[0]
+        entry = {
+            "name": f"scaled-{name}",
+            "options": asdict(config),
+            "rope_parameters": case.rope,
+            "amplitude": float(used.attention_scaling),
+            "n_at_once": case.n_at_once,
+            "tokens": tokens,
+            "positions": positions,
+            "exact_error": float(np.abs(logits - exact)[positions].max()),
+            "largest": float(np.abs(logits).max()),
+        }
+        if case.rope["rope_type"] == "llama3":
+            entry["divisors"] = [float(x) for x in (own / theta[-1, 0]).astype(np.float32)]
+        cases.append(entry)
+        print(entry["name"], "error", entry["exact_error"], "amplitude", entry["amplitude"], flush=True)
+    write_json(out / "scaled.json", {"format": SCALED_FORMAT, "cases": cases})
 
 
 def gguf_tokenizer(path):
@@ -260,7 +375,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", choices=("tiny", "default", "all"), default="all")
+    parser.add_argument("what", nargs="?", choices=("tiny", "scaled", "default", "all"), default="all")
     parser.add_argument("--model", type=Path, default=cache / "SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).resolve().parents[2] / "tests/golden/llama"
@@ -270,6 +385,8 @@ def main():
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.what in ("tiny", "all"):
         write_tiny(arguments.out)
+    if arguments.what in ("scaled", "all"):
+        write_scaled(arguments.out)
     if arguments.what in ("default", "all"):
         write_default(arguments.out, arguments.model)
 

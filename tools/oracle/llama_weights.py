@@ -123,8 +123,10 @@ HUGGING_FACE_NAMES = {
 }
 
 
-def hugging_face_model(config, weights):
-    """transformers' LlamaForCausalLM in float32 with plain (eager) attention."""
+def hugging_face_model(config, weights, rope=None):
+    """transformers' LlamaForCausalLM in float32 with plain (eager) attention; rope: rope_parameters but for the
+    base, plain RoPE where there are none.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -138,7 +140,7 @@ def hugging_face_model(config, weights):
             head_dim=config.head_dim,
             intermediate_size=config.ffn,
             max_position_embeddings=config.context_length,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_base},
+            rope_parameters={**(rope or {"rope_type": "default"}), "rope_theta": config.rope_base},
             rms_norm_eps=config.rms_epsilon,
             tie_word_embeddings=config.tied,
             attention_bias=config.attention_biases,
