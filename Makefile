@@ -14,7 +14,7 @@ help:
 	@echo 'make tsan    look for data races: the tests that work on several threads, under the thread sanitizer'
 	@echo 'make fuzz    fuzz the parsers, FUZZ_SECONDS (60) each, and say what their seeds cover'
 	@echo 'make bench   time single kernels against the bandwidth of the memory and the peak of products'
-	@echo 'make oracle  make the goldens of the tests again from their references (several GB of Python packages)'
+	@echo 'make oracle  make the committed goldens again by the programs they come from (several GB of Python packages)'
 	@echo 'make clean   remove what was built; the cache folder stays'
 
 setup:

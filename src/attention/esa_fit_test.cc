@@ -17,7 +17,7 @@
 namespace longheads {
 namespace {
 
-const std::string kFolder = LONGHEADS_SOURCE_DIR "/tests/golden/esa-fit/";
+const std::string kFolder = LONGHEADS_GOLDENS "/esa-fit/";
 
 const AttentionKernels& Fastest() {
   return *ChooseImplementation(AttentionImplementations(), "auto", "attention")->table;

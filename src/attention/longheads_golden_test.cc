@@ -33,8 +33,7 @@ struct Variant {
               .kernels = *kernels.table,
               .shape = g.inputs.shape,
               .layout = layout,
-              .base = g.base,
-              .amplitude = g.amplitude,
+              .frequencies = g.frequencies,
               .max_tokens = g.inputs.n} {}
 
   // The first n tokens as the golden divides them into prefill and decode.
@@ -235,8 +234,7 @@ TEST_F(MutationTest, AnUnpermutedMeanIsNoticed) {
                     .kernels = right.setup.kernels,
                     .shape = golden.inputs.shape,
                     .layout = PairLayout::kInterleaved,
-                    .base = golden.base,
-                    .amplitude = golden.amplitude,
+                    .frequencies = golden.frequencies,
                     .max_tokens = golden.inputs.n});
     layer.Prefill(right.inputs, right.inputs.n);
     const GoldenDifferences differences = Compare(golden, layer);

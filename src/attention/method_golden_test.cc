@@ -24,7 +24,7 @@ struct Variant {
   PairLayout layout;
   LayerInputs inputs;
   std::optional<LayerInputs> first_layer;
-  std::shared_ptr<const Policy> policy;
+  LayerAttention attention;
   LayerSetup setup;
 
   Variant(const MethodGolden& g, PairLayout pair_layout, const Implementation<AttentionKernels>& kernels)
@@ -33,12 +33,12 @@ struct Variant {
         layout(pair_layout),
         inputs(layout == PairLayout::kInterleaved ? Interleaved(g.inputs) : g.inputs),
         first_layer(FirstLayer(g, layout)),
-        policy(MakePolicy(g, layout)),
-        setup{.policy = *policy,
+        attention(AttentionOf(g, layout)),
+        setup{.policy = *attention.policy,
               .kernels = *kernels.table,
               .shape = g.inputs.shape,
               .layout = layout,
-              .base = g.base,
+              .frequencies = attention.frequencies,
               .max_tokens = g.inputs.n,
               .layer = g.layer,
               .first_layer = first_layer ? &*first_layer : nullptr} {}
@@ -52,48 +52,8 @@ struct Variant {
     return layout == PairLayout::kInterleaved ? Interleaved(inputs) : inputs;
   }
 
-  // ESA's projections, where the golden says how they are made.
-  static decltype(AttentionModel::esa_projections) EsaProjectionsOf(const MethodGolden& golden,
-                                                                    PairLayout layout) {
-    if (!golden.extra.contains("projections")) return {};
-    return [&golden, layout](int64_t distance) -> Result<std::shared_ptr<const EsaProjections>> {
-      const std::size_t at = golden.spec.find(",dim=");
-      const int64_t n_rows = std::stoll(golden.spec.substr(at + 5));
-      const int64_t n_columns = golden.inputs.shape.n_kv_heads * golden.inputs.shape.head_dim;
-      const float scale = golden.extra["projections"]["scale"];
-      const uint64_t seed = golden.extra["projections"]["seed"];
-      LayerInputs matrices{.shape = golden.inputs.shape,
-                           .n = n_rows,
-                           .q = Uniform("w_q", seed, n_rows * n_columns),
-                           .k = Uniform("w_k", seed, n_rows * n_columns),
-                           .v = {}};
-      for (float& value : matrices.q) value *= scale;
-      for (float& value : matrices.k) value *= scale;
-      if (layout == PairLayout::kInterleaved) matrices = Interleaved(matrices);
-      return std::make_shared<EsaProjections>(EsaProjections{.distance = distance,
-                                                             .n_rows = n_rows,
-                                                             .n_columns = n_columns,
-                                                             .layers = {{matrices.q, matrices.k}}});
-    };
-  }
-
-  static std::shared_ptr<const Policy> MakePolicy(const MethodGolden& golden, PairLayout layout) {
-    const HeadShape& shape = golden.inputs.shape;
-    AttentionModel model;
-    model.shape = shape;
-    model.n_layers = golden.layer + 1;
-    model.vocab_size = 16;
-    model.trained_window = golden.trained_window;
-    model.layout = layout;
-    model.trained = *TrainedFrequencies(golden.base, shape.head_dim, {});
-    model.esa_projections = EsaProjectionsOf(golden, layout);
-    const auto layers = MakeAttention(golden.spec, model);
-    if (!layers) throw std::runtime_error(golden.name + ": " + layers.error().message);
-    return (*layers)[static_cast<std::size_t>(golden.layer)].policy;
-  }
-
   MethodDifferences Differences(const OneLayer& layer) const {
-    return Compare(golden, layer, policy->Plane().unit);
+    return Compare(golden, layer, attention.policy->Plane().unit);
   }
   std::string Describe() const {
     return golden.name + ", " + backend + (layout == PairLayout::kInterleaved ? ", interleaved" : "");

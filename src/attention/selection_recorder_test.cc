@@ -167,21 +167,13 @@ TEST_P(RecordedMethod, EqualsWhatTheTwinAttendsTo) {
     // Another layer's goldens want that layer's inputs too, compressed scores a fit.
     if (golden.layer != 0 || golden.extra.contains("projections")) continue;
     SCOPED_TRACE(name);
-    AttentionModel model;
-    model.shape = golden.inputs.shape;
-    model.n_layers = 1;
-    model.vocab_size = 16;
-    model.trained_window = golden.trained_window;
-    model.layout = PairLayout::kHalfSplit;
-    model.trained = *TrainedFrequencies(golden.base, model.shape.head_dim, {});
-    const auto layers = MakeAttention(golden.spec, model);
-    ASSERT_TRUE(layers) << layers.error().message;
-    const Policy& policy = *layers->front().policy;
+    const LayerAttention attention = AttentionOf(golden, PairLayout::kHalfSplit);
+    const Policy& policy = *attention.policy;
     const LayerSetup setup{
         .policy = policy,
         .kernels = *ChooseImplementation(AttentionImplementations(), "auto", "attention")->table,
         .shape = golden.inputs.shape,
-        .base = golden.base,
+        .frequencies = attention.frequencies,
         .max_tokens = golden.inputs.n};
     const int64_t n = golden.inputs.n;
     const Feeding feeding{.calls = golden.calls.value_or(std::vector<int64_t>{golden.n_prefill.value_or(n)}),
@@ -221,7 +213,7 @@ TEST_P(RecordedLongHeads, EqualsWhatTheTwinAttendsTo) {
       .policy = policy,
       .kernels = *ChooseImplementation(AttentionImplementations(), "auto", "attention")->table,
       .shape = golden.inputs.shape,
-      .base = golden.base,
+      .frequencies = golden.frequencies,
       .max_tokens = golden.inputs.n};
   const int64_t n = golden.inputs.n;
   const int64_t from = std::max<int64_t>(0, n - 300);

@@ -80,37 +80,40 @@ void ExpectNear(double predicted, int64_t measured) {
 }
 
 // A span of tokens after a prompt, generated or as a second prompt, is what is counted.
-void ExpectWork(const Policy& policy, Phase phase, std::initializer_list<int64_t> after) {
+void ExpectWork(const std::string& spec, const HeadShape& shape, Phase phase,
+                std::initializer_list<int64_t> after) {
   constexpr int64_t kSpan = 96;  // tokens: whole chunks, blocks and steps of all the specs below
+  const std::shared_ptr<const Policy> policy = MakeCase(spec, 4096, /*text_tokens=*/0, shape);
   for (const int64_t n_prompt : after) {
-    const LayerInputs inputs = UniformInputs(kCaseShape, n_prompt + kSpan, 3);
-    LayerSetup setup = CaseSetup(policy, inputs.n);
-    OneLayer layer({.policy = policy,
-                    .kernels = Counting(),
-                    .shape = setup.shape,
-                    .base = setup.base,
-                    .max_tokens = setup.max_tokens});
+    const LayerInputs inputs = UniformInputs(shape, n_prompt + kSpan, 3);
+    OneLayer layer({.policy = *policy, .kernels = Counting(), .shape = shape, .max_tokens = inputs.n});
     layer.Prefill(inputs, n_prompt);
     counts = {};
     AttentionWork expected;
     for (int64_t n = n_prompt + 1; n <= n_prompt + kSpan; ++n) {
       if (phase == Phase::kDecode) layer.Decode(inputs);
-      const AttentionWork work = policy.Work(n, phase, kCaseShape);
+      const AttentionWork work = policy->Work(n, phase, shape);
       expected.attended += work.attended;
       expected.chosen_by += work.chosen_by;
     }
     if (phase == Phase::kPrefill) layer.Prefill(inputs, kSpan);
-    SCOPED_TRACE(fmt::format("after {} tokens", n_prompt));
+    SCOPED_TRACE(fmt::format("after {} tokens, {} heads on {}", n_prompt, shape.n_heads, shape.n_kv_heads));
     ExpectNear(expected.attended, counts.attended);
     ExpectNear(expected.chosen_by, counts.products);
-    ExpectNear(static_cast<double>(policy.StateBytes(inputs.n)), static_cast<int64_t>(layer.state().Bytes()));
+    ExpectNear(static_cast<double>(policy->StateBytes(inputs.n)),
+               static_cast<int64_t>(layer.state().Bytes()));
   }
 }
+
+constexpr HeadShape kMultiHead{.n_heads = 2, .n_kv_heads = 2, .head_dim = 96};
+constexpr HeadShape kMultiQuery{.n_heads = 3, .n_kv_heads = 1, .head_dim = 128};
 
 class DecodeWorkTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(DecodeWorkTest, IsWhatTheKernelsDo) {
-  ExpectWork(*MakeCase(GetParam(), 4096), Phase::kDecode, {5, 192, 768});
+  ExpectWork(GetParam(), kCaseShape, Phase::kDecode, {5, 192, 768});
+  ExpectWork(GetParam(), kMultiHead, Phase::kDecode, {384});
+  ExpectWork(GetParam(), kMultiQuery, Phase::kDecode, {384});
 }
 
 class PrefillWorkTest : public testing::TestWithParam<const char*> {};
@@ -118,7 +121,9 @@ class PrefillWorkTest : public testing::TestWithParam<const char*> {};
 // After some text: a block of queries is scored against what comes before its last one, which is more for its
 // first than is said here.
 TEST_P(PrefillWorkTest, IsWhatTheKernelsDo) {
-  ExpectWork(*MakeCase(GetParam(), 4096), Phase::kPrefill, {768, 960});
+  ExpectWork(GetParam(), kCaseShape, Phase::kPrefill, {768, 960});
+  ExpectWork(GetParam(), kMultiHead, Phase::kPrefill, {768});
+  ExpectWork(GetParam(), kMultiQuery, Phase::kPrefill, {768});
 }
 
 std::string NameOfSpec(const testing::TestParamInfo<const char*>& spec) {
@@ -142,6 +147,7 @@ constexpr const char* kSpecs[] = {
     "infllm,n_init=16,n_local=64,block=8,top_k=4,exec_block=32",
     "esa,n_init=8,k=32,n_local=48,chunk=8,score=exact",
     "esa,n_init=8,k=32,n_local=48,chunk=8,score=exact,share=individual",
+    "esa,n_init=8,k=32,n_local=48,chunk=8,dim=16",
     "quest,page=8,budget=64,dense_layers=0",
     "quest,page=8,budget=64,dense_layers=1",
     "quest,page=8,budget=64,dense_layers=0,rule=evaluation",

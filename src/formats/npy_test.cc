@@ -63,13 +63,12 @@ TEST_F(NpyTest, AlignsElementsAsNumPyDoes) {
 }
 
 TEST_F(NpyTest, ReadsWhatNumPyWrote) {
-  const Result<NpyArray> chunks =
-      ReadNpy(LONGHEADS_SOURCE_DIR "/tests/golden/longheads/no-free-choice.chunks.npy");
-  ASSERT_TRUE(chunks) << chunks.error().message;
-  EXPECT_EQ(chunks->shape, (std::vector<int64_t>{43, 2}));
-  ASSERT_NE(chunks->As<uint32_t>(), nullptr);
-  EXPECT_EQ((*chunks->As<uint32_t>())[0], 1u);
-  EXPECT_EQ(chunks->As<float>(), nullptr);
+  const Result<NpyArray> argmax = ReadNpy(LONGHEADS_SOURCE_DIR "/tests/golden/llama/default.argmax.npy");
+  ASSERT_TRUE(argmax) << argmax.error().message;
+  EXPECT_EQ(argmax->shape, (std::vector<int64_t>{62}));
+  ASSERT_NE(argmax->As<int32_t>(), nullptr);
+  EXPECT_EQ((*argmax->As<int32_t>())[0], 29);
+  EXPECT_EQ(argmax->As<float>(), nullptr);
 }
 
 TEST(ParseNpy, ReadsVersionTwoAndFreeSpacing) {

@@ -11,7 +11,7 @@
 namespace longheads {
 namespace {
 
-const std::string kFolder = LONGHEADS_SOURCE_DIR "/tests/golden/longheads/";
+const std::string kFolder = LONGHEADS_GOLDENS "/longheads/";
 
 const nlohmann::json& Manifest() {
   static const nlohmann::json manifest = nlohmann::json::parse(std::ifstream(kFolder + "manifest.json"));
@@ -74,8 +74,6 @@ LongHeadsGolden LoadLongHeadsGolden(const std::string& name) {
       golden.options.compat.chunk_end |= oddity == "chunk-end";
       golden.options.compat.begin |= oddity == "begin";
     }
-    golden.base = entry.at("base");
-    golden.amplitude = entry.at("amplitude");
     if (!entry.at("n_prefill").is_null()) golden.n_prefill = entry.at("n_prefill").get<int64_t>();
     golden.lengths = entry.at("lengths").get<std::vector<int64_t>>();
     golden.out_rows = entry.at("out_rows").get<std::vector<int64_t>>();
@@ -83,6 +81,8 @@ LongHeadsGolden LoadLongHeadsGolden(const std::string& name) {
     const HeadShape shape{.n_heads = entry.at("n_heads"),
                           .n_kv_heads = entry.at("n_kv_heads"),
                           .head_dim = entry.at("head_dim")};
+    golden.frequencies = *TrainedFrequencies(entry.at("base"), shape.head_dim, {});
+    golden.frequencies.amplitude = entry.at("amplitude");
     golden.inputs = UniformInputs(shape, entry.at("n"), entry.at("seed"));
     if (entry.at("q_scale") != 3.0 || entry.at("k_scale") != 2.0 || entry.at("v_scale") != 4.0) {
       throw std::runtime_error(name + ": the inputs have other scales than the usual ones");

@@ -1,5 +1,6 @@
-// The goldens of tests/golden/longheads: inputs, what the naive twin attends to, what it returns, and the
-// comparison with a run of ours. Their manifest says what the arrays hold.
+// The goldens of LongHeads: inputs, what the naive twin attends to, what it returns, and the comparison with
+// a run of ours. The build makes them (tools/reference/longheads_goldens.py); their manifest says what the
+// arrays hold.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,7 @@ namespace longheads {
 struct LongHeadsGolden {
   std::string name;
   LongHeadsOptions options;
-  double base = 0;
-  float amplitude = 1;
+  Frequencies frequencies;
   std::optional<int64_t> n_prefill;
   std::vector<int64_t> lengths;
   std::vector<int64_t> out_rows;

@@ -14,13 +14,30 @@ namespace {
 
 constexpr double kBase = 10000;
 
-AttentionModel Model(const HeadShape& shape, int64_t trained_window, int64_t n_layers, double base) {
-  return {.shape = shape,
-          .n_layers = n_layers,
-          .vocab_size = 16,
-          .trained_window = trained_window,
-          .layout = PairLayout::kHalfSplit,
-          .trained = *TrainedFrequencies(base, shape.head_dim, {})};
+AttentionModel Model(int64_t trained_window, int64_t text_tokens, const HeadShape& shape = kCaseShape) {
+  constexpr int64_t kDimensions = 64;  // the most that ESA's scores can be compressed to
+  const int64_t n_columns = shape.n_kv_heads * shape.head_dim;
+  return {
+      .shape = shape,
+      .vocab_size = 16,
+      .trained_window = trained_window,
+      .layout = PairLayout::kHalfSplit,
+      .rope = {.base = kBase, .rotary_dim = shape.head_dim, .context_length = trained_window},
+      .trained = *TrainedFrequencies(kBase, shape.head_dim, {}),
+      .text_tokens = text_tokens,
+      .esa_projections = [n_columns](int64_t distance) -> Result<std::shared_ptr<const EsaProjections>> {
+        const auto matrix = [&](const char* name) { return Uniform(name, 1, kDimensions * n_columns); };
+        return std::make_shared<EsaProjections>(EsaProjections{.distance = distance,
+                                                               .n_rows = kDimensions,
+                                                               .n_columns = n_columns,
+                                                               .layers = {{matrix("w_q"), matrix("w_k")}}});
+      }};
+}
+
+LayerAttention Made(const std::string& spec, const AttentionModel& model) {
+  const auto layers = MakeAttention(spec, model);
+  if (!layers) throw std::runtime_error(layers.error().message);
+  return layers->front();
 }
 
 const AttentionKernels& Best() {
@@ -29,23 +46,28 @@ const AttentionKernels& Best() {
 
 }  // namespace
 
-std::shared_ptr<const Policy> MakeCase(const std::string& spec, int64_t trained_window, int64_t text_tokens) {
-  AttentionModel model = Model(kCaseShape, trained_window, 1, kBase);
-  model.text_tokens = text_tokens;
-  const auto layers = MakeAttention(spec, model);
-  if (!layers) throw std::runtime_error(layers.error().message);
-  return layers->front().policy;
+LayerAttention AttentionOfCase(const std::string& spec, int64_t trained_window, int64_t text_tokens) {
+  return Made(spec, Model(trained_window, text_tokens));
+}
+
+std::shared_ptr<const Policy> MakeCase(const std::string& spec, int64_t trained_window, int64_t text_tokens,
+                                       const HeadShape& shape) {
+  return Made(spec, Model(trained_window, text_tokens, shape)).policy;
 }
 
 std::string RefusalOf(const std::string& spec, int64_t trained_window, int64_t text_tokens) {
-  AttentionModel model = Model(kCaseShape, trained_window, 1, kBase);
-  model.text_tokens = text_tokens;
-  const auto layers = MakeAttention(spec, model);
+  const auto layers = MakeAttention(spec, Model(trained_window, text_tokens));
   return layers ? "" : layers.error().message;
 }
 
 LayerSetup CaseSetup(const Policy& policy, int64_t max_tokens) {
   return {.policy = policy, .kernels = Best(), .shape = kCaseShape, .base = kBase, .max_tokens = max_tokens};
+}
+
+LayerSetup CaseSetup(const LayerAttention& attention, int64_t max_tokens) {
+  LayerSetup setup = CaseSetup(*attention.policy, max_tokens);
+  setup.frequencies = attention.frequencies;
+  return setup;
 }
 
 std::vector<std::pair<int32_t, int32_t>> LastSees(const Policy& policy, int64_t n, bool decode) {
@@ -63,20 +85,27 @@ std::vector<std::pair<int32_t, int32_t>> LastSees(const Policy& policy, int64_t 
 }
 
 double DifferenceFromFull(const Policy& policy, int64_t n) {
+  const std::shared_ptr<const Policy> borrowed(std::shared_ptr<const Policy>(), &policy);
+  return DifferenceFromFull(
+      {.policy = borrowed, .frequencies = *TrainedFrequencies(kBase, kCaseShape.head_dim, {})}, n);
+}
+
+double DifferenceFromFull(const LayerAttention& attention, int64_t n) {
   const LayerInputs inputs = UniformInputs(kCaseShape, n, 7);
-  const FullAttention full(kCaseShape, n);
-  const int64_t unit = policy.Plane().unit;
-  const double bound = 2 * BoundOf(inputs, /*max_logit=*/12).out;  // both sides round
+  const int64_t unit = attention.policy->Plane().unit;
+  const double amplitude = attention.frequencies.amplitude;
+  const double bound = 2 * BoundOf(inputs, /*max_logit=*/12 * amplitude * amplitude).out;  // both sides round
   double worst = 0;
   for (const bool decode : {false, true}) {
-    const auto run = [&](const Policy& which) {
+    const auto run = [&](const LayerAttention& which) {
       OneLayer layer(CaseSetup(which, n));
       if (!decode) layer.Prefill(inputs, n);
       while (layer.size() < n) layer.Decode(inputs);
       return layer;
     };
-    const OneLayer expected = run(full);
-    const OneLayer actual = run(policy);
+    const OneLayer expected =
+        run({.policy = std::make_shared<FullAttention>(kCaseShape, n), .frequencies = attention.frequencies});
+    const OneLayer actual = run(attention);
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t h = 0; h < kCaseShape.n_heads; ++h) {
         std::vector<std::pair<int32_t, int32_t>> keys = expected.seen(i, h).keys;
@@ -92,26 +121,6 @@ double DifferenceFromFull(const Policy& policy, int64_t n) {
     }
   }
   return worst;
-}
-
-MethodDifferences MutatedDifferences(const std::string& name, const Mutation& mutation) {
-  const MethodGolden golden = LoadMethodGolden(name);
-  const HeadShape& shape = golden.inputs.shape;
-  const auto layers =
-      MakeAttention(golden.spec, Model(shape, golden.trained_window, golden.layer + 1, golden.base));
-  if (!layers) throw std::runtime_error(layers.error().message);
-  const Policy& policy = *(*layers)[static_cast<std::size_t>(golden.layer)].policy;
-  OneLayer layer({.policy = policy,
-                  .kernels = Best(),
-                  .shape = shape,
-                  .base = golden.base,
-                  .max_tokens = golden.inputs.n});
-  layer.mutation = mutation;
-  for (const int64_t n : golden.calls.value_or(std::vector<int64_t>{golden.inputs.n})) {
-    layer.Prefill(golden.inputs, n);
-  }
-  while (layer.size() < golden.inputs.n) layer.Decode(golden.inputs);
-  return Compare(golden, layer, policy.Plane().unit);
 }
 
 KeysRead ReadForLast(const Policy& policy, int64_t n) {

@@ -8,14 +8,13 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "attention/registry.h"
 #include "formats/npy.h"
 #include "rope/frequencies.h"
 
 namespace longheads {
 namespace {
 
-const std::string kFolder = LONGHEADS_SOURCE_DIR "/tests/golden/methods/";
+const std::string kFolder = LONGHEADS_GOLDENS "/methods/";
 
 // The cases of all manifests.
 const std::vector<nlohmann::json>& Cases() {
@@ -40,6 +39,12 @@ std::vector<T> Load(const std::string& name, std::string_view array) {
   if (!read) throw std::runtime_error(read.error().message);
   if (read->As<T>() == nullptr) throw std::runtime_error(path + ": another type was expected");
   return *read->As<T>();
+}
+
+std::string SpecOf(const nlohmann::json& entry) {
+  const std::string policy = entry.at("spec");
+  return entry.at("frequencies").is_null() ? policy
+                                           : entry.at("frequencies").get<std::string>() + "+" + policy;
 }
 
 LayerInputs MakeInputs(const nlohmann::json& entry) {
@@ -77,6 +82,30 @@ LayerInputs MakeInputs(const nlohmann::json& entry) {
   return inputs;
 }
 
+// ESA's projections, where the golden says how they are made.
+decltype(AttentionModel::esa_projections) EsaProjectionsOf(const MethodGolden& golden, PairLayout layout) {
+  if (!golden.extra.contains("projections")) return {};
+  return [&golden, layout](int64_t distance) -> Result<std::shared_ptr<const EsaProjections>> {
+    const std::size_t at = golden.spec.find(",dim=");
+    const int64_t n_rows = std::stoll(golden.spec.substr(at + 5));
+    const int64_t n_columns = golden.inputs.shape.n_kv_heads * golden.inputs.shape.head_dim;
+    const float scale = golden.extra["projections"]["scale"];
+    const uint64_t seed = golden.extra["projections"]["seed"];
+    LayerInputs matrices{.shape = golden.inputs.shape,
+                         .n = n_rows,
+                         .q = Uniform("w_q", seed, n_rows * n_columns),
+                         .k = Uniform("w_k", seed, n_rows * n_columns),
+                         .v = {}};
+    for (float& value : matrices.q) value *= scale;
+    for (float& value : matrices.k) value *= scale;
+    if (layout == PairLayout::kInterleaved) matrices = Interleaved(matrices);
+    return std::make_shared<EsaProjections>(EsaProjections{.distance = distance,
+                                                           .n_rows = n_rows,
+                                                           .n_columns = n_columns,
+                                                           .layers = {{matrices.q, matrices.k}}});
+  };
+}
+
 uint32_t Hash(const std::vector<std::pair<int32_t, int32_t>>& pairs) {
   uint32_t hash = 0x811c9dc5;
   for (const auto& [key, distance] : pairs) {
@@ -104,7 +133,7 @@ MethodGolden LoadMethodGolden(const std::string& name) {
   for (const auto& entry : Cases()) {
     if (entry.at("name") != name) continue;
     MethodGolden golden{.name = name,
-                        .spec = entry.at("spec"),
+                        .spec = SpecOf(entry),
                         .trained_window = entry.at("trained_window"),
                         .base = entry.at("base"),
                         .calls = {},
@@ -125,6 +154,22 @@ MethodGolden LoadMethodGolden(const std::string& name) {
     return golden;
   }
   throw std::runtime_error("no golden is called " + name);
+}
+
+LayerAttention AttentionOf(const MethodGolden& golden, PairLayout layout) {
+  const HeadShape& shape = golden.inputs.shape;
+  AttentionModel model;
+  model.shape = shape;
+  model.n_layers = golden.layer + 1;
+  model.vocab_size = 16;
+  model.trained_window = golden.trained_window;
+  model.layout = layout;
+  model.rope = {.base = golden.base, .rotary_dim = shape.head_dim, .context_length = golden.trained_window};
+  model.trained = *TrainedFrequencies(golden.base, shape.head_dim, {});
+  model.esa_projections = EsaProjectionsOf(golden, layout);
+  auto layers = MakeAttention(golden.spec, model);
+  if (!layers) throw std::runtime_error(golden.name + ": " + layers.error().message);
+  return std::move((*layers)[static_cast<std::size_t>(golden.layer)]);
 }
 
 MethodDifferences Compare(const MethodGolden& golden, const OneLayer& run, int64_t unit) {
@@ -200,36 +245,27 @@ MethodDifferences Compare(const MethodGolden& golden, const OneLayer& run, int64
   return result;
 }
 
-bool Notices(const std::string& name, const std::function<void(const QueryBlock&, Plan&)>& mutation) {
+MethodDifferences MutatedDifferences(const std::string& name, const Mutation& mutation) {
   const MethodGolden golden = LoadMethodGolden(name);
-  const HeadShape& shape = golden.inputs.shape;
-  AttentionModel model;
-  model.shape = shape;
-  model.n_layers = golden.layer + 1;
-  model.vocab_size = 16;
-  model.trained_window = golden.trained_window;
-  model.layout = PairLayout::kHalfSplit;
-  model.trained = *TrainedFrequencies(golden.base, shape.head_dim, {});
-  const auto layers = MakeAttention(golden.spec, model);
-  if (!layers) throw std::runtime_error(name + ": " + layers.error().message);
-  const Policy& policy = *(*layers)[static_cast<std::size_t>(golden.layer)].policy;
-  const auto differences = [&](const std::function<void(const QueryBlock&, Plan&)>& change) {
-    OneLayer layer({.policy = policy,
-                    .kernels = *ChooseImplementation(AttentionImplementations(), "auto", "attention")->table,
-                    .shape = shape,
-                    .base = golden.base,
-                    .max_tokens = golden.inputs.n});
-    layer.mutation = change;
-    const int64_t n_prefill = golden.n_prefill.value_or(golden.inputs.n);
-    for (const int64_t call : golden.calls.value_or(std::vector<int64_t>{n_prefill})) {
-      layer.Prefill(golden.inputs, call);
-    }
-    while (layer.size() < golden.inputs.n) layer.Decode(golden.inputs);
-    return Compare(golden, layer, policy.Plane().unit);
-  };
-  const MethodDifferences none = differences({});
+  const LayerAttention attention = AttentionOf(golden, PairLayout::kHalfSplit);
+  OneLayer layer({.policy = *attention.policy,
+                  .kernels = *ChooseImplementation(AttentionImplementations(), "auto", "attention")->table,
+                  .shape = golden.inputs.shape,
+                  .frequencies = attention.frequencies,
+                  .max_tokens = golden.inputs.n});
+  layer.mutation = mutation;
+  const int64_t n_prefill = golden.n_prefill.value_or(golden.inputs.n);
+  for (const int64_t call : golden.calls.value_or(std::vector<int64_t>{n_prefill})) {
+    layer.Prefill(golden.inputs, call);
+  }
+  while (layer.size() < golden.inputs.n) layer.Decode(golden.inputs);
+  return Compare(golden, layer, attention.policy->Plane().unit);
+}
+
+bool Notices(const std::string& name, const Mutation& mutation) {
+  const MethodDifferences none = MutatedDifferences(name, {});
   if (!none.none()) throw std::runtime_error(none.first);
-  return !differences(mutation).none();
+  return !MutatedDifferences(name, mutation).none();
 }
 
 }  // namespace longheads

@@ -1,5 +1,5 @@
-// The goldens of tests/golden/methods, whichever the method: inputs, what the naive twin attends to, what it
-// returns, and the comparison with a run of ours. tools/reference/golden.py specifies them.
+// The goldens of the methods, whichever the method: inputs, what the naive twin attends to, what it returns,
+// and the comparison with a run of ours. The build makes them; tools/reference/golden.py specifies them.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "attention/registry.h"
 #include "tests/support/layer_inputs.h"
 
 namespace longheads {
 
 struct MethodGolden {
   std::string name;
-  std::string spec;  // as --attn takes it
+  std::string spec;  // as --attn takes it, frequencies included
   int64_t trained_window = 0;
   double base = 0;
   std::optional<std::vector<int64_t>> calls;  // of the prefill, where the definition depends on them
@@ -36,6 +37,9 @@ struct MethodGolden {
 // Names of the goldens of one method, "full" or "self-extend"; of all, where it is empty.
 std::vector<std::string> MethodGoldenNames(const std::string& method);
 MethodGolden LoadMethodGolden(const std::string& name);
+// What the golden's layer attends by, made from its spec for a model like the twin's; throws where it is
+// refused.
+LayerAttention AttentionOf(const MethodGolden& golden, PairLayout layout);
 
 // Where a run over the first tokens differs from the golden; `unit` is that of the run's plane.
 struct MethodDifferences {
@@ -48,8 +52,10 @@ struct MethodDifferences {
 };
 MethodDifferences Compare(const MethodGolden& golden, const OneLayer& run, int64_t unit);
 
-// Whether the comparison with the golden of this name notices a change to every plan before it runs; throws
-// where it finds differences without any.
-bool Notices(const std::string& name, const std::function<void(const QueryBlock&, Plan&)>& mutation);
+// Differences from a golden of a run whose plans were changed before they ran.
+using Mutation = std::function<void(const QueryBlock&, Plan&)>;
+MethodDifferences MutatedDifferences(const std::string& name, const Mutation& mutation);
+// Whether there are any; throws where there are without the change.
+bool Notices(const std::string& name, const Mutation& mutation);
 
 }  // namespace longheads

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "kernels/vector_ops.h"
-#include "rope/frequencies.h"
 
 namespace longheads {
 
@@ -54,9 +53,13 @@ class PlanObserver : public SelectionObserver {
   std::mutex mutex_;
 };
 
+Frequencies FrequenciesOf(const LayerSetup& setup) {
+  return setup.frequencies ? *setup.frequencies : *TrainedFrequencies(setup.base, setup.shape.head_dim, {});
+}
+
 RotationTable Rotations(const LayerSetup& setup) {
   const int64_t unit = setup.policy.Plane().unit;
-  std::vector<double> theta = TrainedFrequencies(setup.base, setup.shape.head_dim, {})->theta;
+  std::vector<double> theta = FrequenciesOf(setup).theta;
   for (double& value : theta) value /= static_cast<double>(unit);
   return RotationTable(theta, setup.shape.head_dim, setup.layout,
                        std::max(setup.policy.RotationBound(setup.max_tokens), unit * setup.max_tokens));
@@ -80,16 +83,17 @@ OneLayer::OneLayer(const LayerSetup& setup) : kv_(PoolOf(setup)), state_(setup.p
   auto pool = std::make_unique<ThreadPool>(setup.n_threads);
   auto runner = std::make_unique<AttentionRunner>(setup.kernels, *VectorImplementations().back().table,
                                                   setup.shape, *pool);
-  environment_ = std::make_shared<Environment>(Environment{
-      .policy = setup.policy,
-      .shape = setup.shape,
-      .rotations = Rotations(setup),
-      .scale = setup.amplitude * setup.amplitude / std::sqrt(static_cast<float>(setup.shape.head_dim)),
-      .amplitude = setup.amplitude,
-      .layer = setup.layer,
-      .first_inputs = setup.first_layer,
-      .pool = std::move(pool),
-      .runner = std::move(runner)});
+  const auto amplitude = static_cast<float>(FrequenciesOf(setup).amplitude);
+  environment_ = std::make_shared<Environment>(
+      Environment{.policy = setup.policy,
+                  .shape = setup.shape,
+                  .rotations = Rotations(setup),
+                  .scale = amplitude * amplitude / std::sqrt(static_cast<float>(setup.shape.head_dim)),
+                  .amplitude = amplitude,
+                  .layer = setup.layer,
+                  .first_inputs = setup.first_layer,
+                  .pool = std::move(pool),
+                  .runner = std::move(runner)});
   if (setup.first_layer == nullptr) return;
   LayerSetup first = setup;
   first.layer = 0;

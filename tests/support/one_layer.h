@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "attention/runner.h"
 #include "attention/state_archive.h"
 #include "base/thread_pool.h"
+#include "rope/frequencies.h"
 
 namespace longheads {
 
@@ -33,7 +35,7 @@ struct LayerSetup {
   HeadShape shape;
   PairLayout layout = PairLayout::kHalfSplit;
   double base = 10000;
-  float amplitude = 1;
+  std::optional<Frequencies> frequencies = {};  // a schedule's, in the place of the base's
   int64_t max_tokens = 0;
   KvType kv = KvType::kF32;
   int n_threads = 1;

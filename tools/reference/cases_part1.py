@@ -12,6 +12,7 @@ from lm_infinite import Options as LmInfiniteOptions
 from lm_infinite import lm_infinite
 from rerope import Options as ReRopeOptions
 from rerope import rerope
+from schedules import Yarn
 from self_extend import Options as SelfExtendOptions
 from self_extend import self_extend
 from streaming_llm import Options as StreamingOptions
@@ -19,11 +20,14 @@ from streaming_llm import streaming_llm
 
 MHA_64 = dict(heads=3, kv_heads=3, dim=64)
 MHA_96 = dict(heads=2, kv_heads=2, dim=96)
+MHA_128 = dict(heads=2, kv_heads=2, dim=128)
 GQA_64 = dict(heads=9, kv_heads=3, dim=64, base=100000.0)
 GQA_96 = dict(heads=6, kv_heads=2, dim=96, base=500000.0)
 GQA_128 = dict(heads=6, kv_heads=2, dim=128)
 MQA_64 = dict(heads=4, kv_heads=1, dim=64)
+MQA_96 = dict(heads=4, kv_heads=1, dim=96)
 MQA_128 = dict(heads=4, kv_heads=1, dim=128, base=1000000.0)
+YARN = Yarn(factor=50)  # an amplitude of 1.39
 
 
 def is_on(value):
@@ -31,29 +35,29 @@ def is_on(value):
 
 
 def run_full(case, q, k, v):
-    return full(q, k, v, case.base)
+    return full(q, k, v, case.rope())
 
 
 def run_self_extend(case, q, k, v):
     options = case.options()
     log_n = case.trained_window if is_on(options.pop("log_n")) else None
-    return self_extend(q, k, v, SelfExtendOptions(**options, log_n=log_n, base=case.base))
+    return self_extend(q, k, v, SelfExtendOptions(**options, log_n=log_n, base=case.rope()))
 
 
 def run_rerope(case, q, k, v):
     options = case.options()
     log_n = is_on(options.pop("log_n"))
-    return rerope(q, k, v, ReRopeOptions(**options, log_n=log_n, base=case.base))
+    return rerope(q, k, v, ReRopeOptions(**options, log_n=log_n, base=case.rope()))
 
 
 def run_streaming_llm(case, q, k, v):
-    return streaming_llm(q, k, v, StreamingOptions(**case.options(), base=case.base))
+    return streaming_llm(q, k, v, StreamingOptions(**case.options(), base=case.rope()))
 
 
 def run_lm_infinite(case, q, k, v):
     options = case.options()
     sinks = options.pop("global")
-    options = LmInfiniteOptions(**options, sinks=sinks, base=case.base)
+    options = LmInfiniteOptions(**options, sinks=sinks, base=case.rope())
     return lm_infinite(q, k, v, options, case.calls, case.layer)
 
 
@@ -61,7 +65,7 @@ def run_infllm(case, q, k, v):
     options = case.options()
     compat = {"all": True, "none": False}[options.pop("compat")]
     per_head = is_on(options.pop("per_head"))
-    options = InfLlmOptions(**options, per_head=per_head, compat=compat, base=case.base)
+    options = InfLlmOptions(**options, per_head=per_head, compat=compat, base=case.rope())
     return infllm(q, k, v, options, case.calls)
 
 
@@ -83,6 +87,18 @@ FULL = [
         trained_window=128,
         lengths=around(128, 256, n=259),
     ),
+    *(
+        Case(f"full-{name}", "full", run_full, **shape, n=70, trained_window=128, lengths=around(64, n=70))
+        for name, shape in {
+            "mha-96": MHA_96,
+            "mha-128": MHA_128,
+            "gqa-64": GQA_64,
+            "gqa-128": GQA_128,
+            "mqa-64": MQA_64,
+            "mqa-96": MQA_96,
+        }.items()
+    ),
+    Case("full-yarn", "full", run_full, **GQA_64, n=100, trained_window=64, frequencies=YARN),
 ]
 
 
@@ -100,6 +116,9 @@ SELF_EXTEND = [
     # floor((n - 1)/G) + W - floor(W/G) = L - 1 = 31, the last length that fits.
     self_extend_case("at-capacity", 5, 14, 100, 32, **MQA_64, lengths=around(14, 15, 95, n=100)),
     self_extend_case("group-above-window", 12, 8, 127, 32, **GQA_64, lengths=around(8, 12, 24, n=127)),
+    self_extend_case("mha-128", 6, 20, 110, 64, **MHA_128, lengths=around(18, 20, 24, n=110)),
+    self_extend_case("mqa-96", 3, 25, 110, 64, **MQA_96, lengths=around(24, 25, 27, n=110)),
+    self_extend_case("yarn", 4, 16, 110, 64, **GQA_64, frequencies=YARN),
     self_extend_case("group-of-one", 1, 16, 90, 90, **MHA_96, lengths=around(16, n=90)),
     self_extend_case("all-neighbours", 4, 100, 97, 128, **GQA_128, lengths=around(64, n=97)),
     self_extend_case("log-n", 3, 10, 120, 48, log_n="on", **MQA_128, lengths=around(10, 12, 48, n=120)),
@@ -135,6 +154,15 @@ REROPE = [
     rerope_case("mha", 16, 140, 64, factor=4, **MHA_96, lengths=around(16, 20, n=140)),
     rerope_case("gqa", 13, 150, 64, factor=16, log_n_base=64, **GQA_64, lengths=around(13, 29, 64, n=150)),
     rerope_case("mqa", 11, 120, 64, factor=3, log_n_base=30, **MQA_128, lengths=around(11, 14, 30, n=120)),
+    rerope_case("mha-128", 19, 100, 64, **MHA_128, lengths=around(19, 64, n=100)),
+    rerope_case("mqa-96", 40, 110, 64, **MQA_96, lengths=around(40, 64, n=110)),
+    rerope_case("yarn", 16, 110, 64, log_n_base=40, **GQA_64, frequencies=YARN),
+    rerope_case("mha-64", 12, 90, 64, factor=5, **MHA_64, lengths=around(12, 17, n=90)),
+    rerope_case("mha-128", 19, 100, 64, factor=2, **MHA_128, lengths=around(19, 21, n=100)),
+    rerope_case("gqa-96", 9, 100, 64, factor=7, **GQA_96, lengths=around(9, 16, n=100)),
+    rerope_case("mqa-64", 14, 100, 64, factor=6, **MQA_64, lengths=around(14, 20, n=100)),
+    rerope_case("mqa-96", 10, 100, 64, factor=8, **MQA_96, lengths=around(10, 18, n=100)),
+    rerope_case("yarn", 16, 110, 64, factor=4, **GQA_128, frequencies=YARN),
     rerope_case("factor-of-one", 16, 90, 90, factor=1, **GQA_128, lengths=around(16, n=90)),
 ]
 
@@ -157,6 +185,10 @@ STREAMING_LLM = [
     streaming_case("slots-gqa", 4, 16, "slots", 140, 64, **GQA_64),
     streaming_case("slots-one-sink", 1, 31, "slots", 131, 33, **MQA_128),
     streaming_case("slots-more-sinks-than-recent", 9, 5, "slots", 99, 32, **GQA_96),
+    streaming_case("slots-mha-128", 3, 20, "slots", 110, 64, **MHA_128),
+    streaming_case("slots-mqa-96", 6, 25, "slots", 110, 64, **MQA_96),
+    streaming_case("slots-yarn", 4, 28, "slots", 110, 64, **GQA_64, frequencies=YARN),
+    streaming_case("chunk-safe-yarn", 4, 28, "chunk-safe", 110, 64, **MHA_64, frequencies=YARN),
     streaming_case("slots-all", 4, 100, "slots", 104, 128, **MHA_96),
     streaming_case("chunk-safe-mha", 4, 28, "chunk-safe", 150, 64, **MHA_96),
     streaming_case("chunk-safe-gqa", 4, 16, "chunk-safe", 140, 64, **GQA_128),
@@ -227,6 +259,33 @@ LM_INFINITE = [
         128,
         **MQA_64,
         lengths=around(64, n=100),
+    ),
+    lm_infinite_case(
+        "mha-128",
+        "global=4,local=16,limit=16,top_k=6,top_k_from=0,top_k_at=12,form=official",
+        90,
+        64,
+        **MHA_128,
+        calls=[70],
+    ),
+    lm_infinite_case(
+        "mqa-96",
+        "global=4,local=16,limit=16,top_k=6,top_k_from=0,top_k_at=12,form=official",
+        90,
+        64,
+        **MQA_96,
+        calls=[70],
+        seed=48,
+    ),
+    lm_infinite_case(
+        "yarn",
+        "global=4,local=16,limit=16,top_k=6,top_k_from=0,top_k_at=12,form=official",
+        90,
+        64,
+        **GQA_64,
+        calls=[70],
+        frequencies=YARN,
+        seed=33,
     ),
     lm_infinite_case(
         "infllm-mha",
@@ -334,6 +393,9 @@ INFLLM = [
     infllm_case("mha", SMALL, 160, [127, 1], **MHA_64),
     infllm_case("gqa", SMALL, 170, [96, 32, 7, 1], **GQA_64, seed=18),
     infllm_case("mqa", SMALL, 150, [119, 1], **MQA_128),
+    infllm_case("mha-128", SMALL, 130, [103, 1], **MHA_128),
+    infllm_case("mqa-96", UNEVEN, 110, [80, 1], **MQA_96),
+    infllm_case("yarn", SMALL, 130, [103, 1], **GQA_64, frequencies=YARN),
     infllm_case("uneven", UNEVEN, 140, [20, 1, 40, 33, 1, 2], **GQA_96, seed=29),
     infllm_case("uneven-mha", UNEVEN, 110, [21, 1, 26, 27], **MHA_96, seed=8),
     infllm_case("decoded", UNEVEN, 90, [1], **MQA_64, seed=9),

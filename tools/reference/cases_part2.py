@@ -25,6 +25,7 @@ from moba import Options as MobaOptions
 from moba import moba
 from quest import Options as QuestOptions
 from quest import quest
+from schedules import Yarn
 from uniform import uniform
 
 MHA_64 = dict(heads=2, kv_heads=2, dim=64)
@@ -32,25 +33,27 @@ MHA_96 = dict(heads=3, kv_heads=3, dim=96)
 MHA_128 = dict(heads=2, kv_heads=2, dim=128)
 GQA_64 = dict(heads=6, kv_heads=2, dim=64, base=100000.0)
 GQA_96 = dict(heads=6, kv_heads=2, dim=96, base=500000.0)
+GQA_128 = dict(heads=6, kv_heads=2, dim=128)
 GQA_9 = dict(heads=9, kv_heads=3, dim=64, base=100000.0)
 MQA_64 = dict(heads=4, kv_heads=1, dim=64)
 MQA_96 = dict(heads=4, kv_heads=1, dim=96)
 MQA_128 = dict(heads=4, kv_heads=1, dim=128, base=1000000.0)
+YARN = Yarn(factor=50)  # an amplitude of 1.39
 
 
 def run_quest(case, q, k, v):
-    return quest(q, k, v, QuestOptions(**case.options(), base=case.base), case.n_prefill, case.layer)
+    return quest(q, k, v, QuestOptions(**case.options(), base=case.rope()), case.n_prefill, case.layer)
 
 
 def run_moba(case, q, k, v):
     n_prefill = case.n if case.n_prefill is None else case.n_prefill
-    return moba(q, k, v, MobaOptions(**case.options(), base=case.base), n_prefill)
+    return moba(q, k, v, MobaOptions(**case.options(), base=case.rope()), n_prefill)
 
 
 def run_landmark(case, q, k, v):
     options = case.options()
     del options["token"]
-    options = LandmarkOptions(case.trained_window, **options, base=case.base)
+    options = LandmarkOptions(case.trained_window, **options, base=case.rope())
     return landmark(q, k, v, options, case.extra["landmarks"], case.n_prefill, case.calls)
 
 
@@ -67,7 +70,7 @@ def projections_of(case):
 
 
 def run_esa(case, q, k, v):
-    options = EsaOptions(**case.options(), base=case.base)
+    options = EsaOptions(**case.options(), base=case.rope())
     return esa(q, k, v, options, case.n_prefill, case.calls, projections_of(case))
 
 
@@ -76,7 +79,7 @@ def longheads_options(case):
     compat = options.pop("compat")
     compat = {"none": (), "all": COMPAT}.get(compat) or [x for x in compat.split("+") if x != "none"]
     seed = case.extra.get("choice_seed", 0)
-    return LongHeadsOptions(**options, compat=compat, base=case.base, seed=seed)
+    return LongHeadsOptions(**options, compat=compat, base=case.rope(), amplitude=case.amplitude(), seed=seed)
 
 
 def first_layer_of(case):
@@ -93,7 +96,7 @@ def first_layer_of(case):
 def run_longheads(case, q, k, v):
     options = longheads_options(case)
     result = longheads(q, k, v, options, case.n_prefill, case.layer, first_layer_of(case))
-    scale = 1 / np.sqrt(case.dim)
+    scale = case.amplitude() ** 2 / np.sqrt(case.dim)
     rows = [[Row(row.keys, scale, row.gap, row.max_logit) for row in rows] for rows in result.rows]
     # Heads that choose together have made one decision.
     deciders = {"head": range(case.heads), "kv": range(0, case.heads, case.heads // case.kv_heads)}
@@ -132,6 +135,9 @@ QUEST = [
     quest_case("gqa", 8, 40, 101, 1, **GQA_64, out_rows=[39, 40, 47, 100], seed=140),
     quest_case("mqa", 16, 71, 150, 90, **MQA_96, out_rows=[95, 96, 149], seed=237),
     quest_case("gqa-late-layer", 5, 35, 93, 61, dense_layers=1, layer=7, **GQA_9, seed=41),
+    quest_case("mha-96", 8, 40, 90, 30, **MHA_96, seed=17),
+    quest_case("gqa-128", 8, 40, 90, 30, **GQA_128, seed=36),
+    quest_case("yarn", 8, 40, 90, 30, **GQA_64, frequencies=YARN, seed=54),
     quest_case("one-page", 8, 15, 70, 20, dense_layers=0, layer=0, **MQA_128),
     quest_case("dense-layer", 8, 16, 60, 20, layer=1, **GQA_96),
     quest_case(
@@ -179,6 +185,9 @@ MOBA = [
     moba_case("gqa-gated", 8, 4, 131, decode="gated", **GQA_64, out_rows=[31, 32, 130], seed=114),
     moba_case("mqa", 32, 2, 230, n_prefill=200, **MQA_96, out_rows=[64, 199, 229]),
     moba_case("gqa-gated-9", 12, 3, 130, decode="gated", **GQA_9, seed=139),
+    moba_case("mha-96", 8, 4, 90, n_prefill=80, **MHA_96),
+    moba_case("gqa-128", 8, 4, 90, decode="gated", **GQA_128),
+    moba_case("yarn", 8, 4, 90, decode="gated", **GQA_64, frequencies=YARN),
     moba_case("wide", 16, 5, 150, n_prefill=141, **MHA_128),
     moba_case("own-block-alone", 16, 1, 60, n_prefill=50, **GQA_96),
     moba_case("all-blocks", 16, 8, 125, n_prefill=100, **MQA_128),
@@ -207,6 +216,10 @@ LANDMARK = [
     landmark_case("mha", 17, 2, 120, 260, [210], **MHA_64),
     landmark_case("gqa", 51, 2, 320, 380, [340], **GQA_64, seed=8),
     landmark_case("mqa-calls", 9, 3, 64, 200, [40, 3, 58, 2, 52], **MQA_96, seed=48),
+    landmark_case("mha-96", 9, 2, 64, 120, [100], **MHA_96),
+    landmark_case("gqa-96", 9, 2, 64, 120, [100], **GQA_96, seed=10),
+    landmark_case("gqa-128", 9, 2, 64, 120, [100], **GQA_128, seed=34),
+    landmark_case("yarn", 9, 2, 64, 120, [100], **GQA_64, frequencies=YARN, seed=5),
     landmark_case("gqa-window-of-one-block", 12, 1, 40, 110, [70], **GQA_9),
     landmark_case("decode-alone", 8, 5, 64, 120, [1], **MHA_128),
     landmark_case("few-blocks", 16, 4, 128, 90, [70], **MQA_128),
@@ -236,6 +249,10 @@ ESA = [
     esa_case("mha", 8, 24, 32, 16, 1, 150, [112], **MHA_64, seed=221),
     esa_case("gqa", 4, 40, 48, 32, 3, 220, [200], **GQA_64, seed=38),
     esa_case("mqa", 3, 12, 20, 8, 0, 120, [97], **MQA_96, seed=126),
+    esa_case("mha-96", 4, 20, 24, 8, 1, 110, [90], **MHA_96, seed=50),
+    esa_case("gqa-128", 4, 20, 24, 8, 1, 110, [90], **GQA_128),
+    esa_case("yarn", 4, 20, 24, 8, 1, 110, [90], **GQA_64, frequencies=YARN, seed=10),
+    esa_case("compressed-yarn", 4, 20, 24, 8, 1, 110, [90], score="compressed", **GQA_64, frequencies=YARN),
     esa_case("uneven-local", 5, 30, 21, 12, 2, 150, [130], **GQA_96, seed=16),
     esa_case("chunk-above-local", 4, 32, 20, 30, 1, 170, [155], **MQA_128),
     esa_case("no-init", 0, 20, 24, 8, 3, 110, [80], **MHA_128, seed=58),
@@ -253,7 +270,9 @@ ESA = [
 
 def longheads_case(name, slots, *, chunk=8, begin=None, n=111, extra=None, n_prefill=None, layer=0, **rest):
     shape = {
-        x: rest.pop(x) for x in ("heads", "kv_heads", "dim", "base", "seed", "inputs", "period") if x in rest
+        x: rest.pop(x)
+        for x in ("heads", "kv_heads", "dim", "base", "seed", "inputs", "period", "frequencies")
+        if x in rest
     }
     options = dict(represent="paper", choose="top", first="on", fix="none") | rest
     options = dict(reps="head", select="head", compat="none") | options
@@ -267,6 +286,7 @@ def longheads_case(name, slots, *, chunk=8, begin=None, n=111, extra=None, n_pre
         f"longheads-{name}",
         ",".join(["longheads"] + words),
         run_longheads,
+        knows_amplitude=True,
         n=n,
         n_prefill=n_prefill,
         layer=layer,
@@ -282,6 +302,9 @@ LONGHEADS = [
     longheads_case("mean", 6, represent="mean", **GQA_64, seed=114),
     longheads_case("last", 6, represent="last", **MQA_96, seed=106),
     longheads_case("mean-kv", 5, represent="mean", reps="kv", select="kv", **GQA_9),
+    longheads_case("gqa-128", 6, represent="mean", **GQA_128),
+    longheads_case("yarn-last", 6, represent="last", **GQA_64, frequencies=YARN, seed=5),
+    longheads_case("yarn-mean", 6, represent="mean", **GQA_64, frequencies=YARN, seed=14),
     longheads_case("random", 6, choose="random", layer=3, **GQA_64),
     longheads_case("random-keep", 7, choose="random-keep", layer=1, **MQA_128),
     longheads_case("random-kv", 6, choose="random-keep", select="kv", layer=2, **GQA_9),

@@ -1,5 +1,6 @@
 """What the tests of the twins share: inputs, a second derivation of the outputs, comparisons with goldens."""
 
+import os
 import pathlib
 
 import numpy as np
@@ -8,7 +9,8 @@ from full import full
 from golden import differs_from_golden
 from uniform import uniform
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/methods"
+GOLDENS = pathlib.Path(os.environ["LONGHEADS_GOLDENS"])  # conftest.py sees to it
+GOLDEN = GOLDENS / "methods"
 
 
 def random_inputs(n, heads=2, kv_heads=1, dim=8, seed=7):

@@ -10,7 +10,9 @@ def softmax(logits):
 
 
 def frequencies(head_dim, base):
-    """theta_m = base^(-2m/d) for the pairs m = 0..d/2-1."""
+    """theta_m = base^(-2m/d) for the pairs m = 0..d/2-1; of a function in the base's place, what it says."""
+    if callable(base):
+        return base(head_dim)
     return base ** (-2.0 * np.arange(head_dim // 2) / head_dim)
 
 

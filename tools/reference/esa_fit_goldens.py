@@ -1,7 +1,7 @@
-"""Writes tests/golden/esa-fit: what the closed-form compression of ESA's scores is on inputs both sides can
-generate. manifest.json says what the arrays hold.
+"""Writes what the closed-form compression of ESA's scores is on inputs both sides can generate; the build does
+so, for the tests. manifest.json says what the arrays hold.
 
-Usage: esa_fit_goldens.py [OUT_DIR]
+Usage: esa_fit_goldens.py OUT_DIR
 """
 
 import argparse
@@ -64,8 +64,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    root = pathlib.Path(__file__).resolve().parents[2]
-    parser.add_argument("out_dir", nargs="?", type=pathlib.Path, default=root / "tests/golden/esa-fit")
+    parser.add_argument("out_dir", type=pathlib.Path)
     arguments = parser.parse_args()
 
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
@@ -75,7 +74,6 @@ def main():
         for name, array in arrays.items():
             np.save(arguments.out_dir / f"{c['name']}.{name}.npy", array)
         entries.append(entry)
-        print(entry["name"], "error", entry["error"], "gap", entry["gap"], flush=True)
     text = json.dumps({"format": FORMAT, "cases": entries}, indent=1)
     (arguments.out_dir / "manifest.json").write_text(text + "\n")
 

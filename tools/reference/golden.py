@@ -1,11 +1,12 @@
-"""The goldens of tests/golden/methods: how a naive twin's answer on known inputs is written down.
+"""The goldens of the attention methods: how a naive twin's answer on known inputs is written down.
 
 This docstring is the specification; manifests carry it as "format". A case is one method with its options on
 one text in one layer.
 
 MANIFEST (partN.json: {"format": [lines of this text], "cases": [...]}). Of a case:
   name            unique over all manifests; the arrays are NAME.sets.npy and so on, beside the manifest
-  spec            exactly what --attn takes
+  spec            the policy and its options, as --attn takes them
+  frequencies     the schedule before them, "yarn:factor=4", or null for the model's own table
   trained_window  tokens the model says it was trained on; makes the spec legal
   base            RoPE base: theta_m = base^(-2m/d)
   heads, kv_heads, dim, n    H, H_kv, d, tokens; query head h uses KV head floor(h / (H / H_kv))
@@ -24,9 +25,12 @@ MANIFEST (partN.json: {"format": [lines of this text], "cases": [...]}). Of a ca
   attended_rows   [[i, h], ...]: queries whose pairs are in NAME.attended
   n_choices, n_ties    decisions that took some and left some, and how many of them were exact ties
   min_gap         over all choices that were not exact ties: (score of the last one taken - score of the best
-                  one left out) / largest |score| of the choice; null without such choices. Far above
-                  float32's rounding, so float32 must choose the same
+                  one left out) / largest |score| of the choice; null without such choices. The cases are seeded
+                  so that it is above 1e-4, and float32's rounding is about 1e-6: float32 must choose the same.
+                  Ties are exact in any precision, by keys of 0 or equal blocks
   max_logit       largest |scale * q.k| of any attended pair, for deriving tolerances
+
+A schedule with an amplitude a multiplies q and k by a wherever they are rotated: logits by its square.
 
 INPUTS, float32, unrotated, in the half-split layout (pair m is (x[m], x[m + d/2])): permute q and k, never v,
 for a kernel that works on interleaved pairs. q [n, H, d] = scales[0] * uniform("q", seed), k [n, H_kv, d] =
@@ -92,6 +96,7 @@ class Case:
     n: int
     trained_window: int
     base: float = 10000.0
+    frequencies: object = None  # a schedule of schedules.py; None: the table of the base
     seed: int = 1
     inputs: str = "plain"
     period: int | None = None
@@ -104,6 +109,7 @@ class Case:
     out_rows: list | None = None  # by default the middle and the last
     attended_rows: list | None = None  # by default the last head in out_rows
     extra: dict = field(default_factory=dict)
+    knows_amplitude: bool = False  # the twin, which looks at unrotated q and k too, applies it itself
 
     def __post_init__(self):
         self.lengths = self.lengths or [self.n]
@@ -142,8 +148,20 @@ class Case:
             x["k"] = x["k"][token % self.period]
         return x["q"], x["k"], x["v"]
 
+    def rope(self):
+        """What the twins take for their RoPE base."""
+        if self.frequencies is None:
+            return self.base
+        return lambda head_dim: self.frequencies.theta(head_dim, self.base, self.trained_window)
+
+    def amplitude(self):
+        return 1.0 if self.frequencies is None else self.frequencies.amplitude()
+
     def run(self):
-        return self.twin(self, *(x.astype(np.float64) for x in self.make_inputs()))
+        q, k, v = (x.astype(np.float64) for x in self.make_inputs())
+        if not self.knows_amplitude:
+            q, k = self.amplitude() * q, self.amplitude() * k  # R is linear
+        return self.twin(self, q, k, v)
 
 
 def pairs_of(row, unit):
@@ -192,6 +210,7 @@ def arrays_of(case, result):
     entry = {
         "name": case.name,
         "spec": case.spec,
+        "frequencies": None if case.frequencies is None else case.frequencies.spec(),
         "trained_window": case.trained_window,
         "base": case.base,
         "heads": case.heads,
@@ -220,7 +239,7 @@ def arrays_of(case, result):
 
 
 def write_part(cases, out_dir, manifest):
-    """Writes the arrays of all cases and their manifest, and yields the entries as they are made."""
+    """Writes the arrays of all cases and their manifest."""
     out_dir.mkdir(parents=True, exist_ok=True)
     entries = []
     for case in cases:
@@ -228,7 +247,6 @@ def write_part(cases, out_dir, manifest):
         for name, array in arrays.items():
             np.save(out_dir / f"{case.name}.{name}.npy", array)
         entries.append(entry)
-        yield entry
     lines = [line for line in __doc__.splitlines() if line]
     text = ",\n".join("  " + json.dumps(entry) for entry in entries)
     form = json.dumps(lines, indent=2).replace("\n", "\n ")

@@ -1,7 +1,7 @@
-"""Writes tests/golden/longheads: what the naive LongHeads twin attends to and returns, on inputs both sides
-can generate.
+"""Writes what the naive LongHeads twin attends to and returns, on inputs both sides can generate; the build
+does so, for the tests.
 
-Usage: longheads_goldens.py [OUT_DIR] [--search N]   (--search tries N seeds a case and prints the one with
+Usage: longheads_goldens.py OUT_DIR | --search N   (--search tries N seeds a case and prints the one with
 the widest gap)
 
 manifest.json describes every case; its "format" entry says what the arrays hold.
@@ -18,7 +18,7 @@ from common import frequencies
 from longheads import Options, all_representations, attends_fully, forced_and_free, longheads
 from uniform import uniform
 
-# Options that all cases here leave at their defaults; tests/golden/methods has the others.
+# Options that all cases here leave at their defaults; method_goldens.py has the others.
 ABLATIONS = ("represent", "choose", "first", "fix", "seed")
 
 FORMAT = {
@@ -339,34 +339,23 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    root = pathlib.Path(__file__).resolve().parents[2]
-    parser.add_argument("out_dir", nargs="?", type=pathlib.Path, default=root / "tests/golden/longheads")
+    parser.add_argument("out_dir", nargs="?", type=pathlib.Path)
     parser.add_argument("--search", type=int, metavar="N")
     arguments = parser.parse_args()
 
+    if (arguments.out_dir is None) == (arguments.search is None):
+        parser.error("name the folder to write to, or seeds to try with --search")
     entries = []
-    arguments.out_dir.mkdir(parents=True, exist_ok=True)
     for c in CASES:
         if arguments.search:
             if c["inputs"] == "plain":
                 print(c["name"], *search_seed(c, arguments.search), flush=True)
             continue
         arrays, entry = arrays_of(c, longheads(*make_inputs(c), c["options"], c["n_prefill"]))
+        arguments.out_dir.mkdir(parents=True, exist_ok=True)
         for name, array in arrays.items():
             np.save(arguments.out_dir / f"{c['name']}.{name}.npy", array)
         entries.append(entry)
-        print(
-            entry["name"],
-            "choices",
-            entry["n_choices"],
-            "ties",
-            entry["n_ties"],
-            "min gap",
-            entry["min_gap"],
-            "max logit",
-            entry["max_logit"],
-            flush=True,
-        )
     if entries:
         text = json.dumps({"format": FORMAT, "cases": entries}, indent=1)
         (arguments.out_dir / "manifest.json").write_text(text + "\n")

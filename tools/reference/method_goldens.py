@@ -1,5 +1,5 @@
-"""Writes tests/golden/methods: what the naive twins of the attention methods attend to and return, on inputs
-both sides can generate. golden.py specifies the format.
+"""Writes what the naive twins of the attention methods attend to and return, on inputs both sides can
+generate; the build does so, for the tests. golden.py specifies the format.
 
 Usage: method_goldens.py [OUT_DIR] [--only WORD] [--search N]
   --only WORD   look at the cases with WORD in their names, and write nothing
@@ -41,8 +41,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    root = pathlib.Path(__file__).resolve().parents[2]
-    parser.add_argument("out_dir", nargs="?", type=pathlib.Path, default=root / "tests/golden/methods")
+    parser.add_argument("out_dir", nargs="?", type=pathlib.Path, help="print the cases alone without it")
     parser.add_argument("--only", metavar="WORD", default="")
     parser.add_argument("--search", type=int, metavar="N")
     arguments = parser.parse_args()
@@ -58,12 +57,11 @@ def main():
                     seeds = range(1, arguments.search + 1)
                     best = max((gap_of(replace(case, seed=seed)), seed) for seed in seeds)
                     print(case.name, *best, flush=True)
-        elif arguments.only:
+        elif arguments.out_dir is None or arguments.only:
             for case in chosen:
                 show(arrays_of(case, case.run())[1])
         else:
-            for entry in write_part(cases, arguments.out_dir, manifest):
-                show(entry)
+            write_part(cases, arguments.out_dir, manifest)
 
 
 if __name__ == "__main__":

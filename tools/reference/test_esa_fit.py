@@ -2,14 +2,13 @@
 perturbations."""
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
 
 import esa_fit
 import esa_fit_goldens
-from checks import random_inputs
+from checks import GOLDENS, random_inputs
 from common import frequencies, rotate
 from esa import Options, esa
 from esa_fit import fit, roots, second_moment, squared_error, vectors
@@ -132,7 +131,7 @@ def test_swapping_or_transposing_a_factor_is_noticed():
     assert squared_error(*wrong, sq, sk) > 1.01 * least
 
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/esa-fit"
+GOLDEN = GOLDENS / "esa-fit"
 
 
 @pytest.mark.parametrize("case", esa_fit_goldens.CASES, ids=lambda case: case["name"])

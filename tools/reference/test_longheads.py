@@ -4,18 +4,18 @@ Run with pytest in the oracle's environment.
 """
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
 
 import longheads as twin
+from checks import GOLDENS
 from common import frequencies, rotate, softmax
 from longheads import Options, longheads
 from longheads_goldens import CASES, arrays_of, make_inputs
 from uniform import uniform
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/longheads"
+GOLDEN = GOLDENS / "longheads"
 
 
 def random_inputs(n, heads=2, kv_heads=1, dim=8, seed=7):
