@@ -181,6 +181,10 @@ class InfLlm::State : public PolicyState {
   uint64_t Bytes() const override {
     return sums_.Bytes() + newest_.Bytes() + kept_.Bytes() + vectors_.Bytes();
   }
+  std::vector<PolicyCounter> Counters() const override {
+    const CacheStatistics sum = statistics();
+    return {{"block_cache_hits", sum.hits}, {"block_cache_misses", sum.misses}};
+  }
   static uint64_t BytesFor(const InfLlm& policy, int64_t n) {
     const int64_t masses = 3 * std::min(MassPages(policy.options_), PagesFor(n)) * kPageTokens;
     const int64_t vectors = VectorBlocksFor(policy.BlocksOf(n)) * kVectors * policy.shape_.head_dim;

@@ -4,8 +4,8 @@
 // whole exec block of queries at a time. A block stands for itself by those of its tokens that attention went
 // to while they were near.
 //
-// Keys are stored unrotated: the near ones are turned to the absolute plane as they are read, the far ones
-// are met by the query at x = n_local - 1.
+// Keys are stored unrotated: the near ones are met on the absolute plane (near_keys.h), the far ones are
+// met by the query at x = n_local - 1.
 #pragma once
 
 #include "attention/method.h"
@@ -30,6 +30,7 @@ class InfLlm : public Policy {
   InfLlm(const InfLlmOptions& options, const HeadShape& shape, int64_t window);
 
   KeyPlane Plane() const override { return KeyPlane::Unrotated(); }
+  int64_t NearTokens() const override { return options_.n_local; }
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;

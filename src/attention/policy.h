@@ -9,6 +9,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "attention/executor.h"
 #include "attention/plan.h"
@@ -18,6 +20,13 @@ namespace longheads {
 
 class StateReader;
 class StateWriter;
+
+// Something that a method counted, under a name in small letters and underscores ("cache_hits"), which the
+// user is shown.
+struct PolicyCounter {
+  std::string_view name;
+  int64_t count = 0;
+};
 
 // One layer's memory of one sequence beside its keys and values.
 class PolicyState {
@@ -31,6 +40,9 @@ class PolicyState {
   virtual void Truncate(int64_t m) = 0;
   // Bytes held, for the memory plan's check.
   virtual uint64_t Bytes() const = 0;
+  // What it counted over the text's tokens, for who wants to know how the method does; no result depends on
+  // it. Over layers, equal names are summed.
+  virtual std::vector<PolicyCounter> Counters() const { return {}; }
 
   // As bytes, between two calls of the model (state_archive.h): a restored state goes on, forks and goes back
   // bit by bit as the one that was saved. What only one step needs, from Extend to its plans, is not saved.
@@ -104,6 +116,9 @@ class Policy {
 
   // The plane on which keys are stored.
   virtual KeyPlane Plane() const { return KeyPlane::Absolute(); }
+  // Of a method whose plans have segments on the absolute plane beside the stored one: they hold no key that
+  // is so many tokens or more before the first of a step. 0: it has none.
+  virtual int64_t NearTokens() const { return 0; }
   // Whether it looks at stored keys itself, to choose or to remember: then they must lie on its plane, and
   // keep the frequencies that they came with.
   virtual bool ReadsKeys() const { return true; }

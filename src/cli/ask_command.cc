@@ -11,6 +11,7 @@
 #include "cli/answer_options.h"
 #include "cli/command.h"
 #include "cli/context_reading.h"
+#include "cli/counters.h"
 #include "cli/interrupt.h"
 #include "cli/kv_traffic.h"
 #include "cli/model_options.h"
@@ -101,6 +102,7 @@ class Asking {
     }
     LH_TRY(written);
     ++n_asked_;
+    const nlohmann::json counters = CountersJson(engine_, session);
     if (options_.thread) {
       const auto n_kept = static_cast<std::size_t>(session.size() - before) - tokens.size();
       unread_.assign(generated->tokens.begin() + static_cast<std::ptrdiff_t>(n_kept),
@@ -115,7 +117,9 @@ class Asking {
                                      {"text_tokens", text_.size()},
                                      {"answer_tokens", generated->tokens.size()},
                                      {"tokens", generated->tokens},
-                                     {"seconds", seconds}};
+                                     {"seconds", seconds},
+                                     // Of the whole session: the text, and what was asked and answered.
+                                     {"counters", counters}};
       Print("{}\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     } else {
       Print("\n");

@@ -9,6 +9,7 @@
 #include "base/seconds.h"
 #include "cli/answer_options.h"
 #include "cli/command.h"
+#include "cli/counters.h"
 #include "cli/interrupt.h"
 #include "cli/kv_traffic.h"
 #include "cli/model_options.h"
@@ -144,6 +145,7 @@ Result<int> Run(const RunOptions& options) {
         // Of all layers and KV heads, by the tokens of the answer but the first, which the prompt gives.
         {"keys_read", static_cast<int64_t>(engine->attention_counts().keys_read)},
         {"kv_traffic", TrafficJson(*engine)},
+        {"counters", CountersJson(*engine, session)},
     };
     Print("{}\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
@@ -156,6 +158,8 @@ Result<int> Run(const RunOptions& options) {
   if (const std::string traffic = DescribeTraffic(*engine, prefill_seconds + decode_seconds);
       !traffic.empty())
     Note(options, "{}", traffic);
+  if (const std::string counters = DescribeCounters(*engine, session); !counters.empty())
+    Note(options, "{}", counters);
   if (trace) {
     LH_TRY(trace->Finish(generated->tokens));
     Note(options, "trace: {}, {}", options.trace, FormatBytes(trace->bytes()));

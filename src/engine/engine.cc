@@ -200,7 +200,9 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
     plan.disk = plan.kv;
     plan.kv = kv_ram_;
   }
-  for (const LayerAttention& layer : transformer_->attention()) plan.state += layer.policy->StateBytes(n);
+  for (const LayerAttention& layer : transformer_->attention()) {
+    plan.state += layer.policy->StateBytes(n);
+  }
   plan.working = transformer_->WorkingBytes(n);
   return plan;
 }
@@ -314,14 +316,14 @@ Session Engine::NewSession() const { return Session(transformer_->NewSequence())
 Session Engine::Fork(const Session& session) const {
   Session fork(session.state_.Fork());
   fork.tokens_ = session.tokens_;
-  fork.phases_ = session.phases_;
+  fork.fed_ = session.fed_;
   return fork;
 }
 
 void Session::MakeRoom() {
   // By doubling: a step in which the text does not outgrow them allocates nothing.
   if (tokens_.size() == tokens_.capacity()) tokens_.reserve(2 * tokens_.size() + 64);
-  if (phases_.size() == phases_.capacity()) phases_.reserve(2 * phases_.size() + 64);
+  if (fed_.size() == fed_.capacity()) fed_.reserve(2 * fed_.size() + 64);
 }
 
 Status Engine::Guard(Session& session, const std::function<Status()>& work) {
@@ -342,7 +344,7 @@ Status Engine::Guard(Session& session, const std::function<Status()>& work) {
     if (policies.size() == session.state_.policies.size()) session.state_.policies = std::move(policies);
     session.state_.kv.Truncate(std::min(insertion_.ModelSize(before), session.state_.kv.size()));
     session.tokens_.resize(static_cast<std::size_t>(before));
-    session.phases_.resize(static_cast<std::size_t>(before));
+    session.fed_.resize(static_cast<std::size_t>(before));
   }
   return status;
 }
@@ -423,7 +425,8 @@ Result<std::vector<float>> Engine::Prefill(Session& session, std::span<const Tok
       insertion_.KeepRowsOfText(hidden, before, static_cast<int64_t>(tokens.size()));
     }
     session.tokens_.insert(session.tokens_.end(), tokens.begin(), tokens.end());
-    session.phases_.resize(session.tokens_.size(), Phase::kPrefill);
+    session.fed_.push_back(Session::Fed::kBeginsCall);
+    session.fed_.resize(session.tokens_.size(), Session::Fed::kGoesOn);
     return {};
   }));
   return hidden;
@@ -464,7 +467,7 @@ Status Engine::Decode(std::span<Session* const> sessions, std::span<const TokenI
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     if (status) {
       sessions[i]->tokens_.push_back(tokens[i]);
-      sessions[i]->phases_.push_back(Phase::kDecode);
+      sessions[i]->fed_.push_back(Session::Fed::kDecoded);
     } else {
       // Some layers may have taken the token: go back to where all of them stood.
       sessions[i]->state_.Truncate(insertion_.ModelSize(sessions[i]->size()));
@@ -493,14 +496,27 @@ Status Engine::DecodeInserted(std::span<Session* const> sessions, std::vector<fl
   return {};
 }
 
+int64_t Engine::RewindPoint(const Session& session, int64_t n) const {
+  // Policies that insert tokens go back to any: where one does not, it inserts none.
+  if (n == session.size() || !insertion_.none()) return n;
+  // A method that chooses for several of a prompt's tokens together chose for those before n with an eye to
+  // those behind it.
+  int64_t step_begin = n;
+  if (const int64_t unit = CallUnit(); unit > 1) {
+    int64_t begin = n;
+    while (session.fed_[static_cast<std::size_t>(begin)] == Session::Fed::kGoesOn) --begin;
+    step_begin = begin + (n - begin) / unit * unit;
+  }
+  return session.state_.RewindPoint(step_begin);
+}
+
 Status Engine::Truncate(Session& session, int64_t n) try {
   LH_CHECK(n >= 0 && n <= session.size());
-  // Policies that insert tokens go back to any: where one does not, it inserts none.
-  const int64_t point = insertion_.none() ? session.state_.RewindPoint(n) : n;
+  const int64_t point = RewindPoint(session, n);
   const auto cut = [&](Session& to) {
     to.state_.Truncate(insertion_.ModelSize(point));
     to.tokens_.resize(static_cast<std::size_t>(point));
-    to.phases_.resize(static_cast<std::size_t>(point));
+    to.fed_.resize(static_cast<std::size_t>(point));
   };
   if (point == n) {
     cut(session);
@@ -510,14 +526,14 @@ Status Engine::Truncate(Session& session, int64_t n) try {
   cut(shorter);
   const std::span<const TokenId> tokens(session.tokens_);
   for (std::size_t i = static_cast<std::size_t>(point); i < static_cast<std::size_t>(n);) {
-    if (session.phases_[i] == Phase::kDecode) {
+    if (session.fed_[i] == Session::Fed::kDecoded) {
       Session* const self = &shorter;
       LH_TRY(Decode(std::span(&self, 1), tokens.subspan(i, 1)));
       ++i;
       continue;
     }
-    std::size_t end = i;
-    while (end < static_cast<std::size_t>(n) && session.phases_[end] == Phase::kPrefill) ++end;
+    std::size_t end = i + 1;
+    while (end < static_cast<std::size_t>(n) && session.fed_[end] == Session::Fed::kGoesOn) ++end;
     LH_TRY(Prefill(shorter, tokens.subspan(i, end - i), Outputs::kNone, {}));
     i = end;
   }
@@ -525,6 +541,21 @@ Status Engine::Truncate(Session& session, int64_t n) try {
   return {};
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(OutOfMemory());
+}
+
+std::vector<PolicyCounter> Engine::Counters(const Session& session) const {
+  std::vector<PolicyCounter> sums;
+  for (const auto& policy : session.state_.policies) {
+    for (const PolicyCounter& counter : policy->Counters()) {
+      const auto sum = std::ranges::find(sums, counter.name, &PolicyCounter::name);
+      if (sum == sums.end()) {
+        sums.push_back(counter);
+      } else {
+        sum->count += counter.count;
+      }
+    }
+  }
+  return sums;
 }
 
 std::vector<float> Engine::Logits(std::span<const float> hidden) {

@@ -61,7 +61,9 @@ class Session {
 
   SequenceState state_;
   std::vector<TokenId> tokens_;
-  std::vector<Phase> phases_;  // how each token was fed: Truncate feeds some again, the same way
+  // How each token was fed: Truncate feeds some again, the same way.
+  enum class Fed : uint8_t { kBeginsCall, kGoesOn, kDecoded };  // the first two: with a prompt
+  std::vector<Fed> fed_;
 };
 
 // The longest text that is planned for: more than anyone asks for, and few enough that what it takes of any
@@ -181,9 +183,14 @@ class Engine {
 
   Session NewSession() const;
   Session Fork(const Session& session) const;
-  // Forgets tokens [n, size), 0 <= n <= size. Where the method cannot go back exactly, the last few are fed
-  // again; should that fail, the session is as it was.
+  // Forgets tokens [n, size), 0 <= n <= size: the session is then bit for bit one that has read the others
+  // alone, in the same calls. Where the method cannot go back to it, the last few are fed again; should that
+  // fail, the session is as it was. But where CallUnit is 0, a prompt's tokens saw how long it was, or that
+  // they were not its last: cut inside a prompt, they stay as they were read.
   Status Truncate(Session& session, int64_t n);
+
+  // What the method counted over a session's text, by name, summed over layers; of most methods nothing.
+  std::vector<PolicyCounter> Counters(const Session& session) const;
 
   // Appends a prompt of at least one token. Gives the final hidden states, normalised: nothing, of the last
   // token [embed_dim], or of all [n_tokens, embed_dim] (see Logits). On an error the session is as it was.
@@ -219,6 +226,8 @@ class Engine {
   Engine();
   // Runs `work` on one session and puts the session back as it was if it fails or throws.
   Status Guard(Session& session, const std::function<Status()>& work);
+  // The most tokens m <= n from which feeding [m, n) again gives a session that has read n.
+  int64_t RewindPoint(const Session& session, int64_t n) const;
   Status CheckDisk(const Session& session, int64_t n_new) const;
   Status CheckFits(uint64_t bytes, const std::string& what) const;  // "WHAT take ... of memory, but"
   // After a decode step: lets sessions read the inserted tokens that are due, and takes over their rows.

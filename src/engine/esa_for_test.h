@@ -17,12 +17,13 @@ namespace longheads {
 
 inline constexpr const char* kCompressedEsa = "esa,n_init=4,n_local=256,k=64,chunk=128,dim=16";
 
-// What kCompressedEsa asks for, found as long as the folder is there.
+// What kCompressedEsa asks for, or the same with another n_local: found as long as the folder is there.
 inline std::unique_ptr<CacheFolder> SaveRandomEsaCompression(const std::string& model_path,
-                                                             const TinyLlamaOptions& model) {
+                                                             const TinyLlamaOptions& model,
+                                                             int64_t n_local = 256) {
   auto cache = std::make_unique<CacheFolder>();
   EsaProjections projections{
-      .distance = 256, .n_rows = 16, .n_columns = model.n_kv_heads * model.head_dim, .layers = {}};
+      .distance = n_local, .n_rows = 16, .n_columns = model.n_kv_heads * model.head_dim, .layers = {}};
   std::mt19937 random(1);
   std::normal_distribution<float> number;
   for (int64_t layer = 0; layer < model.n_layers; ++layer) {

@@ -29,7 +29,8 @@ Result<SessionArchive::Delta> SessionArchive::Save(Engine& engine, const Session
   Delta delta;
   delta.tokens.assign(session.tokens_.begin() + committed, session.tokens_.end());
   for (int64_t i = committed; i < session.size(); ++i) {
-    delta.phases.push_back(static_cast<uint8_t>(session.phases_[static_cast<std::size_t>(i)]));
+    const bool decoded = session.fed_[static_cast<std::size_t>(i)] == Session::Fed::kDecoded;
+    delta.phases.push_back(static_cast<uint8_t>(decoded ? Phase::kDecode : Phase::kPrefill));
   }
   delta.model_tokens = static_cast<uint64_t>(state.size());
 
@@ -115,8 +116,17 @@ Status SessionArchive::Restore(const Engine& engine, const ContextContents& cont
   session.state_.kv.Adopt(n_model, places);
   session.state_.unchanged = n_model;
   session.tokens_ = contents.tokens;
-  session.phases_.clear();
-  for (const uint8_t phase : contents.phases) session.phases_.push_back(static_cast<Phase>(phase));
+  // Files do not hold where calls began. A text is read into one in calls that end where it does not matter
+  // (Engine::BlockBehind), but for those that a text added later begins with.
+  session.fed_.clear();
+  auto before = Phase::kDecode;
+  for (const uint8_t saved : contents.phases) {
+    const auto phase = static_cast<Phase>(saved);
+    session.fed_.push_back(phase == Phase::kDecode    ? Session::Fed::kDecoded
+                           : before == Phase::kDecode ? Session::Fed::kBeginsCall
+                                                      : Session::Fed::kGoesOn);
+    before = phase;
+  }
   return {};
 }
 

@@ -115,6 +115,35 @@ class Answers(unittest.TestCase):
         self.assertLessEqual(answer["answer_tokens"], 4)
         self.assertEqual(len(answer["tokens"]), answer["answer_tokens"])
 
+    def test_what_a_method_counts_is_told(self):
+        text = ["-m", MODELS / "plain.gguf", "--no-chat", "-p", "a b c d e f " * 60, "-n", 6]
+        infllm = ["--attn", "infllm,n_init=4,n_local=40,block=8,top_k=3,exec_block=16,max_cached_block=5"]
+        result = run("run", *text, *infllm, "--json")
+        answer = json.loads(result.stdout)
+        self.assertEqual(set(answer["counters"]), {"block_cache_hits", "block_cache_misses"})
+        hits, misses = answer["counters"]["block_cache_hits"], answer["counters"]["block_cache_misses"]
+        # Each is a use of a block: by the prompt's steps and the tokens behind it, in both layers. The answer's last
+        # token is read by nobody.
+        n = answer["prompt_tokens"]
+        steps = [*range(0, n, 16), *range(n, n + answer["answer_tokens"] - 1)]
+        self.assertEqual(hits + misses, 2 * sum(min(3, max(0, begin - 40 - 4) // 8) for begin in steps))
+        self.assertGreater(hits, 0)
+        self.assertGreater(misses, 0)
+        self.assertIn(f"counted over all layers: {hits} block cache hits, {misses} block cache misses\n".encode(),
+                      result.stderr)
+        self.assertEqual(run("run", *text, *infllm, "--quiet").stderr, b"")
+        full = run("run", *text, "--attn", "full", "--json")
+        self.assertIsNone(json.loads(full.stdout)["counters"])
+        self.assertNotIn(b"counted", full.stderr)
+
+        # Behind a context file: of the text and of what was asked of it.
+        file = SCRATCH / "counted.lhctx"
+        made = run("ingest", *text[:-2], *infllm, "-o", file, "--quiet")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        asked = run("ask", file, *text[:2], "-q", "What?", "-n", 6, "--json", "--quiet")
+        counters = json.loads(asked.stdout)["counters"]
+        self.assertGreater(sum(counters.values()), hits + misses)
+
     def test_seeds_repeat_and_threads_do_not_show(self):
         common = ["run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "Hello there", "-n", 20, "--quiet"]
         drawn = common + ["--temp", 1.5, "--seed", 7]
