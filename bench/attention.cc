@@ -20,7 +20,7 @@ struct Pages {
   RotationTable table;
   Buffer<float> floats, q;  // floats: each page K [kMaxRun, d], then V [d, kMaxRun]
   Buffer<BFloat16> bfloats;
-  std::vector<const BFloat16*> pages;
+  std::vector<Bf16Page> pages;
 
   Pages(int64_t head_dim, int64_t rows, int64_t of_pages)
       : d(head_dim),
@@ -38,7 +38,10 @@ struct Pages {
     const VectorKernels& conversions = FastestVectorKernels();
     conversions.to_bf16(floats.data(), floats.size(), bfloats.data());
     conversions.from_bf16(bfloats.data(), floats.size(), floats.data());
-    for (int64_t page = 0; page < n_pages; ++page) pages.push_back(bfloats.data() + page * 2 * kMaxRun * d);
+    for (int64_t page = 0; page < n_pages; ++page) {
+      const BFloat16* const k = bfloats.data() + page * 2 * kMaxRun * d;
+      pages.push_back({.k = k, .v = k + kMaxRun * d});
+    }
   }
 
   static std::vector<double> Theta(int64_t d) {

@@ -4,8 +4,8 @@
 // middle, chosen once for all heads and queries of the chunk (esa_choice.h); all of them at the distance
 // n_local.
 //
-// Keys are stored once, unrotated: far keys meet the query rotation x = n_local, local ones are turned to the
-// absolute plane as they are read.
+// Keys are stored once, unrotated: far keys meet the query rotation x = n_local, local ones are met on the
+// absolute plane (near_keys.h).
 #pragma once
 
 #include <memory>
@@ -38,6 +38,7 @@ class Esa : public Policy {
   Esa(const EsaOptions& options, const HeadShape& shape, std::shared_ptr<const EsaProjections> projections);
 
   KeyPlane Plane() const override { return KeyPlane::Unrotated(); }
+  int64_t NearTokens() const override { return options_.n_local; }
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyState> NewState() const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "attention/near_keys.h"
 #include "base/check.h"
 
 namespace longheads {
@@ -75,7 +76,7 @@ class AttentionExecutor::Run {
       if (AttendStored(segment, begin, end)) return;
     }
     if (!few && MultipliesBf16(segment)) return AttendPages(segment, begin, end);
-    const KeyRun run = ReadKeys(segment, begin, end);
+    const KeyRun run = ReadKeys(segment, begin, end, /*with_values=*/true);
     const auto attend = few ? kernels_.attend_few : kernels_.attend;
     attend(scratch_.rows, run, rotations, scratch_.workspace.data());
   }
@@ -112,7 +113,7 @@ class AttentionExecutor::Run {
 
   // column_mass of keys [begin, end); the heads of the group are `stride` apart.
   void Mass(const PlanSegment& segment, int64_t begin, int64_t end, float* mass, int64_t stride) {
-    const KeyRun run = ReadKeys(segment, begin, end);
+    const KeyRun run = ReadKeys(segment, begin, end, /*with_values=*/false);
     const int64_t first = begin % kPageTokens;
     for (int64_t g = 0; g < shape_.group(); ++g) {
       CollectRows(segment, begin, end, [&](int64_t k) {
@@ -133,9 +134,13 @@ class AttentionExecutor::Run {
   const AttentionSequence& SequenceOf(const PlanSegment& segment) const {
     return block_.sequences[static_cast<std::size_t>(segment.sequence)];
   }
-  // Whether its keys are turned to another plane than they are stored on.
+  // Where its keys are, if not where they are stored: a run on the absolute plane.
+  const NearKeys* NearOf(const PlanSegment& segment) const {
+    return segment.absolute && !segment.listed ? SequenceOf(segment).near : nullptr;
+  }
+  // Whether its keys are turned to another plane as they are read.
   bool Turns(const PlanSegment& segment) const {
-    return segment.absolute || SequenceOf(segment).keys_unrotated;
+    return (segment.absolute && NearOf(segment) == nullptr) || SequenceOf(segment).keys_unrotated;
   }
   // Whether its keys are met by products of bfloat16: where they lie, as they are stored.
   bool MultipliesBf16(const PlanSegment& segment) const {
@@ -176,21 +181,23 @@ class AttentionExecutor::Run {
     }
   }
 
-  // Few rows on a page as it is stored, where the kernels know its type.
+  // Few rows on a page as it is stored, or its keys on the absolute plane, where the kernels know the type.
   bool AttendStored(const PlanSegment& segment, int64_t begin, int64_t end) {
     const KvSequence& kv = *SequenceOf(segment).kv;
     const KvType type = kv.geometry().type;
+    const NearKeys* const near = NearOf(segment);
     if (type == KvType::kF32) return false;  // nothing is to be widened
+    if (near != nullptr && !near->in_bf16()) return false;
     const RotationTable& rotations = *SequenceOf(segment).rotations;
     const PinnedPage stored = kv.Stored(block_.layer, block_.kv_head, begin / kPageTokens);
     const std::byte* const page = stored.data();
     const int64_t d = shape_.head_dim;
     const int64_t n_keys = (end - 1) % kPageTokens + 1;
     if (type == KvType::kBF16) {
-      const auto* const k = reinterpret_cast<const BFloat16*>(page);
+      const Bf16Page numbers = InBf16(segment, page, begin / kPageTokens);
       kernels_.attend_few_bf16(
           scratch_.rows,
-          {.k = k, .v = k + kPageTokens * d, .v_stride = kPageTokens, .n_keys = n_keys, .head_dim = d},
+          {.k = numbers.k, .v = numbers.v, .v_stride = kPageTokens, .n_keys = n_keys, .head_dim = d},
           rotations, scratch_.workspace.data());
     } else {
       const Q8Places places(d);
@@ -205,15 +212,24 @@ class AttentionExecutor::Run {
     return true;
   }
 
+  // A page of bfloat16 as the segment meets it.
+  Bf16Page InBf16(const PlanSegment& segment, const std::byte* stored, int64_t page) const {
+    const auto* const k = reinterpret_cast<const BFloat16*>(stored);
+    const NearKeys* const near = NearOf(segment);
+    return {.k = near != nullptr ? near->InBf16(block_.kv_head, page) : k,
+            .v = k + kPageTokens * shape_.head_dim};
+  }
+
   void AttendPages(const PlanSegment& segment, int64_t begin, int64_t end) {
     const KvSequence& kv = *SequenceOf(segment).kv;
     const int64_t first_page = begin / kPageTokens;
     std::array<PinnedPage, kPagesTogether> pinned;
-    std::array<const BFloat16*, kPagesTogether> pages;
+    std::array<Bf16Page, kPagesTogether> pages;
     std::size_t n = 0;
     for (; (first_page + static_cast<int64_t>(n)) * kPageTokens < end; ++n) {
-      pinned[n] = kv.Stored(block_.layer, block_.kv_head, first_page + static_cast<int64_t>(n));
-      pages[n] = reinterpret_cast<const BFloat16*>(pinned[n].data());
+      const int64_t page = first_page + static_cast<int64_t>(n);
+      pinned[n] = kv.Stored(block_.layer, block_.kv_head, page);
+      pages[n] = InBf16(segment, pinned[n].data(), page);
     }
     kernels_.attend_bf16(scratch_.rows,
                          {.pages = std::span(pages).first(n),
@@ -223,8 +239,8 @@ class AttentionExecutor::Run {
   }
 
   // Keys [begin, end) of a segment where the kernels can read them: at their places in the page, or side by
-  // side.
-  KeyRun ReadKeys(const PlanSegment& segment, int64_t begin, int64_t end) {
+  // side. Of a run without values, v is null.
+  KeyRun ReadKeys(const PlanSegment& segment, int64_t begin, int64_t end, bool with_values) {
     const AttentionSequence& sequence = SequenceOf(segment);
     const int64_t d = shape_.head_dim;
     float* const page = scratch_.page.data();
@@ -238,10 +254,16 @@ class AttentionExecutor::Run {
       run.v = page + kPageTokens * d;
       run.n_keys = end - begin;
     } else {
-      const PageLayout::Floats floats =
-          sequence.kv->Read(block_.layer, block_.kv_head, begin / kPageTokens, page);
-      run.k = floats.k;
-      run.v = floats.v;
+      const int64_t index = begin / kPageTokens;
+      const NearKeys* const near = NearOf(segment);
+      if (with_values) {
+        const PageLayout::Floats floats = sequence.kv->Read(block_.layer, block_.kv_head, index, page);
+        run.k = floats.k;
+        run.v = floats.v;
+      } else if (near == nullptr) {
+        run.k = sequence.kv->ReadKeys(block_.layer, block_.kv_head, index, page);
+      }
+      if (near != nullptr) run.k = near->InFloat32(block_.kv_head, index, scratch_.turned.data());
       run.n_keys = (end - 1) % kPageTokens + 1;
     }
     if (Turns(segment)) {

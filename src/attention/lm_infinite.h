@@ -3,8 +3,8 @@
 // constant distance. Optionally the last token of each call of the model also sees, in every query head, the
 // k tokens between that match it best, at a constant distance of their own.
 //
-// Keys are stored unrotated: the near ones are turned to the absolute plane as they are read, and for the
-// others the query's rotation is the distance.
+// Keys are stored unrotated: the near ones are met on the absolute plane (near_keys.h), and for the others
+// the query's rotation is the distance.
 #pragma once
 
 #include "attention/method.h"
@@ -34,6 +34,7 @@ class LmInfinite : public Policy {
   bool ReadsKeys() const override { return looks_; }
   // A call's last token looks for others, and its length is the distance of the first ones.
   int64_t CallUnit() const override { return looks_ || options_.limit > options_.local ? 0 : 1; }
+  int64_t NearTokens() const override { return options_.local; }
   int64_t RotationBound(int64_t n) const override;
   std::unique_ptr<PolicyScratch> NewScratch() const override;
   std::optional<BlockGrid> Blocks() const override {

@@ -12,6 +12,7 @@
 
 namespace longheads {
 
+class NearKeys;
 class PolicyState;
 class SelectionObserver;
 
@@ -42,6 +43,8 @@ struct AttentionSequence {
   float scale = 1;              // of logits: amplitude^2 / sqrt(head_dim)
   float amplitude = 1;          // of rotated queries and of rotated keys
   bool keys_unrotated = false;  // in the store, whatever the plane: they are turned to it as they are read
+  // Its newest keys on the absolute plane, for segments on it; null: these keys are turned as they are read.
+  const NearKeys* near = nullptr;
   // The model's call that feeds it: tokens [call_begin, call_end) are one prompt, whatever the blocks it
   // comes in, or one decoded token.
   int64_t call_begin = 0;
@@ -97,7 +100,7 @@ struct PlanSegment {
   int64_t min_distance = 0;  // causal
   int64_t max_distance = kAnyDistance;
   bool listed = false;    // the keys are a list
-  bool absolute = false;  // keys are brought from their stored plane to the absolute one as they are read
+  bool absolute = false;  // keys are met on the absolute plane, whatever the stored one
   // Where it is a key: the segment's part, normalised, enters the merge as if it were that one key's value,
   // with that key's logit (Landmark's grouped softmax). The key is read on the stored plane.
   int64_t as_key = kNoKey;

@@ -4,7 +4,7 @@
 //
 // ReRoPE stores unrotated keys, which are at distance w for a query rotated by w. Leaky ReRoPE stores key j
 // at position j/k, where one rotation of the query serves all far keys; rotations are in units of 1/k. Near
-// keys are brought to the absolute plane as they are read.
+// keys are met on the absolute plane (near_keys.h).
 #pragma once
 
 #include "attention/method.h"
@@ -25,8 +25,9 @@ class ReRope : public Policy {
   KeyPlane Plane() const override {
     return options_.leak == 0 ? KeyPlane::Unrotated() : KeyPlane{.unit = options_.leak};
   }
-  // Far rotations are below near ones.
   bool ReadsKeys() const override { return false; }
+  int64_t NearTokens() const override { return options_.window; }
+  // Far rotations are below near ones.
   int64_t RotationBound(int64_t n) const override { return Plane().unit * n; }
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;

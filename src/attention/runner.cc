@@ -18,6 +18,7 @@ AttentionSequence ViewOf(const AttendingSequence& sequence, int64_t n) {
           .scale = sequence.scale,
           .amplitude = sequence.amplitude,
           .keys_unrotated = sequence.keys_unrotated,
+          .near = sequence.near,
           .call_begin = sequence.kv->size() - sequence.n_preceding,
           .call_end = sequence.kv->size() + n + sequence.n_following};
 }
@@ -64,6 +65,14 @@ void AttentionRunner::Store(const Policy& policy, const AttendingSequence& seque
   });
 }
 
+void AttentionRunner::BringNear(const Policy& policy, const AttendingSequence& sequence, int64_t layer,
+                                int64_t row_begin, int64_t n) {
+  if (sequence.near == nullptr) return;
+  const int64_t first = sequence.kv->size() + row_begin;
+  sequence.near->Bring(*sequence.kv, layer, first, first + n, policy.Plane(), *sequence.rotations,
+                       executor_.kernels(), pool_);
+}
+
 StepInput AttentionRunner::Step(const Policy& policy, Phase phase, const AttentionSequence& view,
                                 int64_t index, const AttentionRows& rows, int64_t row, int64_t position,
                                 int64_t n) {
@@ -85,10 +94,12 @@ bool AttentionRunner::Prefill(const Policy& policy, const AttendingSequence& seq
                               const AttentionRows& rows, int64_t n, const CancelToken* cancel) {
   const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
   const AttentionSequence view = ViewOf(sequence, n);
-  const int64_t step = std::min(n, policy.StepTokens());
+  const int64_t step =
+      std::min({n, policy.StepTokens(), sequence.near != nullptr ? sequence.near->step() : n});
   for (int64_t begin = 0; begin < n; begin += step) {
     const int64_t n_here = std::min(step, n - begin);
     Store(policy, sequence, rows, begin, n_here);
+    BringNear(policy, sequence, rows.layer, begin, n_here);
     if (!PrefillStep(policy, view, *sequence.state, rows, begin, n_here, cancel)) return false;
   }
   return !cancelled();
@@ -175,6 +186,7 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
       vector_.rotate(rows.k + at, x, *sequence.rotations, rows.k + at);
       sequence.kv->Write(rows.layer, head, position, 1, rows.k + at, kv_floats, rows.v + at, kv_floats);
     }
+    BringNear(policy, sequence, rows.layer, /*row_begin=*/0, 1);
     tokens_.push_back({.sequence = static_cast<int32_t>(i),
                        .position = position,
                        .q = rows.q + i * q_floats,

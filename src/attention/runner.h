@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/executor.h"
+#include "attention/near_keys.h"
 #include "attention/policy.h"
 #include "base/cancel.h"
 #include "base/thread_pool.h"
@@ -21,9 +22,10 @@ struct AttendingSequence {
   PolicyState* state = nullptr;
   const PolicyState* first_state = nullptr;  // of the first layer
   const RotationTable* rotations = nullptr;
-  float scale = 1;              // of logits, and its amplitude, as in AttentionSequence
+  float scale = 1;  // of logits, and its amplitude, as in AttentionSequence
   float amplitude = 1;
   bool keys_unrotated = false;  // as in AttentionSequence
+  NearKeys* near = nullptr;     // for policies with NearTokens, where rotations do not follow the length
   // Tokens of the same prompt that came in earlier calls of Prefill, and that come in later ones.
   int64_t n_preceding = 0;
   int64_t n_following = 0;
@@ -74,6 +76,9 @@ class AttentionRunner {
   PolicyWork& WorkOf(const Policy& policy);
   void Store(const Policy& policy, const AttendingSequence& sequence, const AttentionRows& rows,
              int64_t row_begin, int64_t n);
+  // Those rows' keys, and the ones near them, on the absolute plane.
+  void BringNear(const Policy& policy, const AttendingSequence& sequence, int64_t layer, int64_t row_begin,
+                 int64_t n);
   bool PrefillStep(const Policy& policy, const AttentionSequence& view, PolicyState& state,
                    const AttentionRows& rows, int64_t row_begin, int64_t n, const CancelToken* cancel);
   // Tokens [position, position + n) of the index-th sequence, whose rows begin at `row`.

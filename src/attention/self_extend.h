@@ -3,7 +3,7 @@
 // tokens which share a position: floor(i/G) - floor(j/G) + W - floor(W/G).
 //
 // Keys lie on the grouped plane, R(floor(j/G)), where one rotation of a query serves all far keys; near keys
-// are brought to the absolute plane as they are read. With fraction=exact the shift W - W/G is no whole
+// are met on the absolute plane (near_keys.h). With fraction=exact the shift W - W/G is no whole
 // number where G does not divide W: rotations are then in units of 1/G.
 #pragma once
 
@@ -25,6 +25,7 @@ class SelfExtend : public Policy {
 
   KeyPlane Plane() const override { return {.factor = unit_, .group = options_.group, .unit = unit_}; }
   bool ReadsKeys() const override { return false; }
+  int64_t NearTokens() const override { return options_.window; }
   int64_t RotationBound(int64_t n) const override { return unit_ * n; }  // far rotations are below near ones
   void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                  PolicyScratch& scratch, Plan& plan) const override;

@@ -201,7 +201,7 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
     plan.kv = kv_ram_;
   }
   for (const LayerAttention& layer : transformer_->attention()) {
-    plan.state += layer.policy->StateBytes(n);
+    plan.state += layer.policy->StateBytes(n) + NearKeys::BytesFor(*layer.policy, geometry, n);
   }
   plan.working = transformer_->WorkingBytes(n);
   return plan;

@@ -50,11 +50,15 @@ struct Q8KeyRun : KeyRunOf<int8_t> {
 
 inline constexpr int64_t kMaxRun = 256;  // a page
 
+struct Bf16Page {
+  const BFloat16* k;  // [kMaxRun, head_dim]
+  const BFloat16* v;  // transposed: [head_dim, kMaxRun], finite
+};
+
 // Pages of bfloat16 that follow one another in the text, all but the last of them full. A row's keys are
 // counted from the first page's beginning.
 struct Bf16KeyPages {
-  std::span<const BFloat16* const>
-      pages;  // each K [kMaxRun, head_dim], then V transposed [head_dim, kMaxRun], finite
+  std::span<const Bf16Page> pages;
   int64_t n_keys;
   int64_t head_dim;
 };

@@ -132,7 +132,7 @@ struct Case {
 struct PagesCase {
   std::vector<Case> cases;  // one for each page
   std::vector<BFloat16> numbers;
-  std::vector<const BFloat16*> pages;
+  std::vector<Bf16Page> pages;
   int64_t d;
   int64_t n_keys;
 
@@ -149,7 +149,7 @@ struct PagesCase {
         conversions.from_bf16(at, kMaxRun * d, floats->data());
       }
       c.q = cases[0].q;
-      pages.push_back(to);
+      pages.push_back({.k = to, .v = to + kMaxRun * d});
     }
   }
 

@@ -7,8 +7,9 @@
 namespace longheads {
 
 SequenceState SequenceState::Fork() const {
-  SequenceState fork{.kv = kv.Fork(), .policies = {}, .unchanged = unchanged};
+  SequenceState fork{.kv = kv.Fork(), .policies = {}, .near = {}, .unchanged = unchanged};
   for (const auto& policy : policies) fork.policies.push_back(policy->Fork());
+  for (const auto& keys : near) fork.near.push_back(keys ? keys->Fresh() : nullptr);
   return fork;
 }
 

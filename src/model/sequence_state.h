@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/near_keys.h"
 #include "attention/state_archive.h"
 #include "base/result.h"
 #include "kv/sequence.h"
@@ -15,6 +16,7 @@ namespace longheads {
 struct SequenceState {
   KvSequence kv;
   std::vector<std::unique_ptr<PolicyState>> policies;  // one per layer
+  std::vector<std::unique_ptr<NearKeys>> near;         // one per layer; null where its policy wants none
 
   // Tokens [0, unchanged) are as they were when the states were last saved: Truncate lowers it, who has saved
   // raises it to size().

@@ -134,8 +134,11 @@ void Transformer::SetAttention(std::vector<LayerAttention> attention) {
 }
 
 SequenceState Transformer::NewSequence() const {
-  SequenceState sequence{.kv = KvSequence(kv_pool_), .policies = {}};
-  for (const LayerAttention& layer : attention_) sequence.policies.push_back(layer.policy->NewState());
+  SequenceState sequence{.kv = KvSequence(kv_pool_), .policies = {}, .near = {}};
+  for (const LayerAttention& layer : attention_) {
+    sequence.policies.push_back(layer.policy->NewState());
+    sequence.near.push_back(NearKeys::For(*layer.policy, kv_pool_->geometry(), *kernels_.vector.table));
+  }
   return sequence;
 }
 
@@ -188,7 +191,9 @@ AttendingSequence Transformer::Attending(SequenceState& sequence, int64_t layer,
           .rotations = rotations,
           .scale = scales_[at],
           .amplitude = static_cast<float>(attention_[at].frequencies.amplitude),
-          .keys_unrotated = attention_[at].following.turns_keys};
+          .keys_unrotated = attention_[at].following.turns_keys,
+          // Where rotations follow the length, what was turned by older ones would not do.
+          .near = attention_[at].following.at ? nullptr : sequence.near[at].get()};
 }
 
 void Transformer::Embed(int32_t token, float* out) const {

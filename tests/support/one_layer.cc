@@ -79,7 +79,12 @@ std::shared_ptr<KvPool> PoolOf(const LayerSetup& setup) {
 
 }  // namespace
 
-OneLayer::OneLayer(const LayerSetup& setup) : kv_(PoolOf(setup)), state_(setup.policy.NewState()) {
+OneLayer::OneLayer(const LayerSetup& setup)
+    : kv_(PoolOf(setup)),
+      state_(setup.policy.NewState()),
+      near_(setup.near_keys
+                ? NearKeys::For(setup.policy, kv_.geometry(), *VectorImplementations().back().table)
+                : nullptr) {
   auto pool = std::make_unique<ThreadPool>(setup.n_threads);
   auto runner = std::make_unique<AttentionRunner>(setup.kernels, *VectorImplementations().back().table,
                                                   setup.shape, *pool);
@@ -102,11 +107,14 @@ OneLayer::OneLayer(const LayerSetup& setup) : kv_(PoolOf(setup)), state_(setup.p
 }
 
 OneLayer::OneLayer(std::shared_ptr<Environment> environment, KvSequence kv,
-                   std::unique_ptr<PolicyState> state)
-    : environment_(std::move(environment)), kv_(std::move(kv)), state_(std::move(state)) {}
+                   std::unique_ptr<PolicyState> state, std::unique_ptr<NearKeys> near)
+    : environment_(std::move(environment)),
+      kv_(std::move(kv)),
+      state_(std::move(state)),
+      near_(std::move(near)) {}
 
 OneLayer OneLayer::Fork() const {
-  OneLayer fork(environment_, kv_.Fork(), state_->Fork());
+  OneLayer fork(environment_, kv_.Fork(), state_->Fork(), near_ ? near_->Fresh() : nullptr);
   if (first_) fork.first_ = std::make_unique<OneLayer>(first_->Fork());
   fork.out_ = out_;
   fork.seen_ = seen_;
@@ -139,7 +147,8 @@ AttendingSequence OneLayer::Attending() {
           .first_state = first_ ? first_->state_.get() : state_.get(),
           .rotations = &environment_->rotations,
           .scale = environment_->scale,
-          .amplitude = environment_->amplitude};
+          .amplitude = environment_->amplitude,
+          .near = near_.get()};
 }
 
 void OneLayer::Reserve(int64_t n) {

@@ -42,6 +42,7 @@ struct LayerSetup {
   int64_t layer = 0;                         // which one of the model it is
   const LayerInputs* first_layer = nullptr;  // of layer 0, where another layer's policy looks there
   bool on_disk = false;                      // pages may leave memory
+  bool near_keys = true;                     // else keys are turned as they are read
 };
 
 // What a query row saw.
@@ -99,7 +100,8 @@ class OneLayer {
     std::unique_ptr<AttentionRunner> runner;
   };
 
-  OneLayer(std::shared_ptr<Environment> environment, KvSequence kv, std::unique_ptr<PolicyState> state);
+  OneLayer(std::shared_ptr<Environment> environment, KvSequence kv, std::unique_ptr<PolicyState> state,
+           std::unique_ptr<NearKeys> near);
   AttendingSequence Attending();
   // Room for the outputs of tokens up to n.
   void Reserve(int64_t n);
@@ -109,6 +111,7 @@ class OneLayer {
   std::shared_ptr<Environment> environment_;
   KvSequence kv_;
   std::unique_ptr<PolicyState> state_;
+  std::unique_ptr<NearKeys> near_;
   std::unique_ptr<OneLayer> first_;  // layer 0, which goes ahead by the same steps
   std::vector<float> out_;
   std::vector<SeenRow> seen_;  // [size, n_heads]

@@ -192,8 +192,7 @@ class Tile {
 
   // Keys [begin, end), all behind `from`, the first of a piece of a page: logits, softmax, values.
   void Attend(int64_t from, int64_t begin, int64_t end) {
-    const BFloat16* const k = pages_.pages[static_cast<std::size_t>(from / kMaxRun)];
-    const BFloat16* const v = k + kMaxRun * d_;
+    const auto [k, v] = pages_.pages[static_cast<std::size_t>(from / kMaxRun)];
     const int64_t at = from % kMaxRun;
     // Whole blocks: what no row sees weighs nothing.
     const int64_t first = (begin - from) / kBlock<kV> * kBlock<kV>;
