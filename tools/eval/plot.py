@@ -86,9 +86,9 @@ def read(directories, name):
     return rows
 
 
-def group(rows):
-    """{name: {length: rows}}, in the rows' order."""
-    varying = [key for key in SETTINGS if len({row.get(key) for row in rows}) > 1]
+def group(rows, alike=()):
+    """{name: {length: rows}}, in the rows' order; settings that are `alike` are not told apart."""
+    varying = [key for key in SETTINGS if key not in alike and len({row.get(key) for row in rows}) > 1]
     groups = {}
     for row in rows:
         name = ", ".join([row["attn"]] + [row[key] for key in varying if row.get(key)])
@@ -96,16 +96,16 @@ def group(rows):
     return groups
 
 
-def series_of(rows, plot):
+def series_of(rows, plot, alike=()):
     """{name: [(length, value, low, high)]}, in the rows' order."""
     return {
-        name: [(n, *plot.point(lengths[n])) for n in sorted(lengths)] for name, lengths in group(rows).items()
+        name: [(n, *plot.point(lengths[n])) for n in sorted(lengths)] for name, lengths in group(rows, alike).items()
     }
 
 
-def table_of(rows, plot):
+def table_of(rows, plot, alike=()):
     """Lines of Markdown; a dash where nothing was measured."""
-    groups = group(rows)
+    groups = group(rows, alike)
     lengths = sorted({n for lengths in groups.values() for n in lengths})
     lines = [["method", *map(length_name, lengths)], ["---"] * (1 + len(lengths))]
     for name, found in groups.items():
@@ -193,9 +193,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directories", nargs="+", metavar="DIR", help="what --out of 'longheads eval' named")
     parser.add_argument("--out", required=True, metavar="FOLDER", type=pathlib.Path)
+    parser.add_argument(
+        "--alike", default="", metavar="SETTING,...", help="draw results that differ in these (compute,kv) as one"
+    )
     arguments = parser.parse_args()
+    alike = [setting for setting in arguments.alike.split(",") if setting]
+    if not set(alike) <= set(SETTINGS):
+        parser.error(f"--alike takes some of {', '.join(SETTINGS)}")
     found = [(plot, read(arguments.directories, plot.file)) for plot in (Accuracy(), Perplexity())]
-    found = [(plot, rows, series_of(rows, plot)) for plot, rows in found if rows]
+    found = [(plot, rows, series_of(rows, plot, alike)) for plot, rows in found if rows]
     names = sorted({name for _, _, series in found for name in series})
     if not names:
         sys.exit("plot.py: no passkey.csv and no ppl.csv with results in " + ", ".join(arguments.directories))
@@ -203,7 +209,7 @@ def main():
     arguments.out.mkdir(parents=True, exist_ok=True)
     for plot, rows, series in found:
         (arguments.out / f"{plot.file}.svg").write_text(draw(plot, series, colours), encoding="utf-8")
-        print(f"{plot.title} (95% interval)\n\n{table_of(rows, plot)}")
+        print(f"{plot.title} (95% interval)\n\n{table_of(rows, plot, alike)}")
 
 
 if __name__ == "__main__":

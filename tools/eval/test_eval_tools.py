@@ -60,6 +60,13 @@ class Plot(unittest.TestCase):
                 for model, right in (("a", 10), ("a", 5), ("b", 0))]
         series = plot.series_of(rows, plot.Accuracy())
         self.assertEqual({name: line[0][1] for name, line in series.items()}, {"full, a": 75, "full, b": 0})
+        series = plot.series_of(rows, plot.Accuracy(), alike=["model"])
+        self.assertEqual({name: line[0][1] for name, line in series.items()}, {"full": 50})
+
+    def test_settings_that_do_not_exist_are_refused(self):
+        result = self.draw(self.root, "--alike", "colour")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--alike takes some of model,", result.stderr)
 
     def test_perplexities_add_up_by_tokens(self):
         rows = [{"tokens": 300, "mean_nll": 2, "standard_error": 0.1}, {"tokens": 100, "mean_nll": 4, "standard_error": 0.3}]
