@@ -15,9 +15,10 @@ struct AttentionExecutor::Scratch {
   std::vector<RotatedRow> rows;
   std::vector<int64_t> pages;  // that a plan reads
   std::vector<int64_t> nearly_pages;
-  Buffer<float> page;       // a page expanded to float32, or gathered keys and values
-  Buffer<float> turned;     // keys on another plane than the stored one
-  Buffer<float> workspace;  // the kernels' own
+  Buffer<float> page;         // a page expanded to float32, or gathered keys and values
+  Buffer<float> turned;       // keys on another plane than the stored one
+  Buffer<float> workspace;    // the kernels' own
+  std::vector<float> masses;  // [rows, kMaxRun] of a page
   AttentionCounts counts;
 };
 
@@ -108,6 +109,37 @@ class AttentionExecutor::Run {
       tokens[d] = as_key[d];
       tokens[d + 1] = 1;
       kernels_.merge(state_of(k), tokens, d);
+    }
+  }
+
+  // What keys [begin, end) get from a single token's rows.
+  void MassOfFew(const PlanSegment& segment, int64_t begin, int64_t end, float* mass, int64_t stride) {
+    CollectRows(segment, begin, end, [&](int64_t k) {
+      return block_.tokens[0].softmax + 2 * HeadOf(plan_.rows[static_cast<std::size_t>(k)].row);
+    });
+    const auto n_rows = static_cast<int64_t>(scratch_.rows.size());
+    if (n_rows == 0) return;
+    LH_CHECK(n_rows == shape_.group());  // in the order of the heads
+    scratch_.masses.assign(static_cast<std::size_t>(n_rows * kMaxRun), 0.0f);
+    const RotationTable& rotations = *SequenceOf(segment).rotations;
+    const int64_t page = begin / kPageTokens;
+    const int64_t n_keys = (end - 1) % kPageTokens + 1;
+    const NearKeys* const near = NearOf(segment);
+    if (near != nullptr && near->in_bf16()) {
+      kernels_.column_mass_few_bf16(scratch_.rows,
+                                    {.k = near->InBf16(block_.kv_head, page),
+                                     .v = nullptr,
+                                     .v_stride = 0,
+                                     .n_keys = n_keys,
+                                     .head_dim = shape_.head_dim},
+                                    rotations, scratch_.masses.data(), scratch_.workspace.data());
+    } else {
+      kernels_.column_mass_few(scratch_.rows, ReadKeys(segment, begin, end, /*with_values=*/false), rotations,
+                               scratch_.masses.data(), scratch_.workspace.data());
+    }
+    for (int64_t g = 0; g < n_rows; ++g) {
+      const float* const of_row = scratch_.masses.data() + g * kMaxRun + begin % kPageTokens;
+      for (int64_t i = 0; i < end - begin; ++i) mass[g * stride + i] += of_row[i];
     }
   }
 
@@ -465,7 +497,12 @@ void AttentionExecutor::ColumnMass(const QueryBlock& block, const Plan& plan, co
   Run run(*this, block, plan, plane, *scratch_[static_cast<std::size_t>(thread)]);
   ForEachPart(segment, /*n_pages=*/1, [&](int64_t begin, int64_t end) {
     if (cancel != nullptr && cancel->cancelled()) return;
-    run.Mass(segment, begin, end, mass + begin - segment.key_begin, stride);
+    float* const of_part = mass + begin - segment.key_begin;
+    if (block.tokens.size() == 1) {
+      run.MassOfFew(segment, begin, end, of_part, stride);
+    } else {
+      run.Mass(segment, begin, end, of_part, stride);
+    }
   });
 }
 

@@ -69,8 +69,8 @@ class AttentionExecutor {
   void ReadAhead(const QueryBlock& block, const Plan& plan, int thread, bool remember);
 
   // mass[g * stride + key - key_begin] += the probability that the segment's rows of the group's g-th head
-  // give each of its keys, a run. Goes with a plan that has run: tokens carry `softmax`. Stops early once
-  // `cancel` is raised.
+  // give each of its keys, a run. Goes with a plan that has run: tokens carry `softmax`. A single token's
+  // rows are multiplied as RunFew does, others as RunBlock. Stops early once `cancel` is raised.
   void ColumnMass(const QueryBlock& block, const Plan& plan, const PlanSegment& segment,
                   const KeyPlane& plane, int thread, const CancelToken* cancel, float* mass, int64_t stride);
 

@@ -6,6 +6,7 @@
 
 #include "rope/frequencies.h"
 #include "tests/support/longheads_golden.h"
+#include "tests/support/method_golden.h"
 #include "tests/support/one_layer.h"
 
 namespace longheads {
@@ -102,6 +103,17 @@ INSTANTIATE_TEST_SUITE_P(Every, FullAttentionTest,
                          testing::ValuesIn(AttentionImplementations().begin(),
                                            AttentionImplementations().end()),
                          [](const auto& p) { return std::string(p.param.name); });
+
+TEST(FullAttention, GoldensNoticeALostKeyAndAnotherDistance) {
+  for (const char* const name : {"full-mha", "full-gqa", "full-past-the-window", "full-yarn"}) {
+    SCOPED_TRACE(name);
+    EXPECT_TRUE(Notices(name, [](const QueryBlock&, Plan& plan) { ++plan.segments[0].min_distance; }));
+    EXPECT_TRUE(Notices(name, [](const QueryBlock&, Plan& plan) { ++plan.segments[0].key_begin; }));
+    EXPECT_TRUE(Notices(name, [](const QueryBlock&, Plan& plan) {
+      for (PlanRow& row : plan.rows) ++row.x;
+    }));
+  }
+}
 
 TEST(FullAttention, WarnsPastTheTrainedWindow) {
   const FullAttention policy(kShape, 1000);

@@ -41,6 +41,14 @@ const std::vector<Method>& All() {
   return methods;
 }
 
+std::string InWords(const std::vector<SpecOption>& options) {
+  std::string words;
+  for (const SpecOption& option : options) {
+    words += fmt::format("{}{}={}", words.empty() ? "" : ", ", option.name, option.value);
+  }
+  return words;
+}
+
 std::string WithEveryOption(const std::string& name, const MethodInfo* info,
                             const std::vector<SpecOption>& given, char separator) {
   std::string text = name;
@@ -105,7 +113,14 @@ Result<std::vector<LayerAttention>> MakeAttention(std::string_view text, const A
             "{}:mode=freeze, or a method that reads every key it sees",
             spec.policy, spec.frequencies));
       }
-      layers.push_back({policy, chosen.frequencies, chosen.explain, follows_length, chosen.following});
+      layers.push_back({.policy = policy,
+                        .frequencies = chosen.frequencies,
+                        .explain_frequencies = chosen.explain,
+                        .follows_length = follows_length,
+                        .following = chosen.following,
+                        .options = InWords(spec.policy_options),
+                        .window = chosen.window,
+                        .picked_by_auto = spec.policy == "auto" && spec.policy_options.empty()});
     }
     return layers;
   }

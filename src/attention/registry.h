@@ -17,6 +17,9 @@ struct LayerAttention {
   std::string explain_frequencies = {};  // one line; empty for the model's own
   bool follows_length = false;           // made for a text of AttentionModel::text_tokens
   FollowingFrequencies following = {};
+  std::string options = {};     // of the method, as they were given: "chunk=128, choose=random"
+  int64_t window = 0;           // tokens that full attention reads with the frequencies
+  bool picked_by_auto = false;  // without options
 };
 
 std::vector<std::string> PolicyNames();

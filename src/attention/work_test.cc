@@ -64,6 +64,16 @@ const AttentionKernels& Counting() {
       counts.products += Pairs(rows) * run.head_dim;
       Fastest().column_mass(rows, run, table, mass, workspace);
     };
+    k.column_mass_few = [](std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                           float* masses, float* workspace) {
+      counts.products += Pairs(rows) * run.head_dim;
+      Fastest().column_mass_few(rows, run, table, masses, workspace);
+    };
+    k.column_mass_few_bf16 = [](std::span<const RotatedRow> rows, const Bf16KeyRun& run,
+                                const RotationTable& table, float* masses, float* workspace) {
+      counts.products += Pairs(rows) * run.head_dim;
+      Fastest().column_mass_few_bf16(rows, run, table, masses, workspace);
+    };
     k.scores = [](std::span<const float* const> q, const float* vectors, int64_t n, int64_t head_dim,
                   float* scores, int64_t stride, float* workspace) {
       counts.products += static_cast<int64_t>(q.size()) * n * head_dim;

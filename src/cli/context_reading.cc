@@ -41,7 +41,7 @@ Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet)
 void AnnounceReading(const Engine& engine, int64_t n_tokens, const std::string& folder) {
   Note("{}: {} tokens, {} threads, {}\n", engine.file().name(), n_tokens, engine.threads(),
        engine.DescribeKernels());
-  Note("{}\n", engine.ExplainAttention());
+  Note("{}\n", engine.ExplainAttention(n_tokens));
   NoteDiskInMemory(folder);
   const std::string warning = engine.AttentionWarning(n_tokens);
   if (!warning.empty()) Note("warning: {}\n", warning);

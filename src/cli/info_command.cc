@@ -83,7 +83,7 @@ Result<int> ShowInfo(const InfoOptions& options) {
   Line("template", engine->chat_template() != nullptr ? std::string(engine->chat_template()->name())
                                                       : engine->chat_template_error());
   Line("weights", TypeMix(file));
-  Line("attention", engine->ExplainAttention());
+  Line("attention", engine->ExplainAttention(n_tokens));
   Line("kernels", fmt::format("{}, {} threads", engine->DescribeKernels(), engine->threads()));
   if (n_tokens == 0) n_tokens = config.trained_window;
   const MemoryPlan plan = engine->PlanMemory(n_tokens);

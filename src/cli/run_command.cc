@@ -84,7 +84,7 @@ Result<int> Run(const RunOptions& options) {
   LH_TRY(engine->ExpectText(n_most));
   Note(options, "{}: {} tokens, {} threads, {}", engine->file().name(), n_prompt, engine->threads(),
        engine->DescribeKernels());
-  Note(options, "{}", engine->ExplainAttention());
+  Note(options, "{}", engine->ExplainAttention(n_most));
   const std::string warning = engine->AttentionWarning(n_most);
   if (!warning.empty()) Note(options, "warning: {}", warning);
   if (!options.quiet && engine->PlanMemory(n_most).disk > 0) NoteDiskInMemory(options.model.kv_disk);

@@ -177,10 +177,21 @@ std::string Engine::DescribeKernels() const {
                      products, NameOf(kv_type_));
 }
 
-std::string Engine::ExplainAttention() const {
+std::string Engine::ExplainAttention(int64_t n_tokens) const {
   const LayerAttention& layer = transformer_->attention()[0];
-  if (layer.explain_frequencies.empty()) return layer.policy->Explain();
-  return fmt::format("{}; {}", layer.explain_frequencies, layer.policy->Explain());
+  std::string text;
+  if (!layer.explain_frequencies.empty()) text += layer.explain_frequencies + "; ";
+  if (layer.picked_by_auto && n_tokens > 0) {
+    text += n_tokens <= layer.window
+                ? fmt::format("auto: {} tokens fit the window of {}, and are read with full attention; ",
+                              n_tokens, layer.window)
+                : fmt::format("auto: {} tokens are more than the window of {}, and heads select behind it; ",
+                              n_tokens, layer.window);
+  }
+  text += layer.policy->Explain();
+  // The method's sentence tells its sizes; this, every option that is not as the documentation has it.
+  if (!layer.options.empty()) text += fmt::format(" [{}]", layer.options);
+  return text;
 }
 
 std::string Engine::AttentionWarning(int64_t n_tokens) const {

@@ -140,8 +140,9 @@ class Engine {
   // As it was loaded with.
   const std::string& attention_spec() const { return attention_spec_; }
   const RopeOverrides& rope() const { return rope_; }
-  // What the attention method does at which length, and what it warns of for n tokens; may be empty.
-  std::string ExplainAttention() const;
+  // What the attention method does at which length, for a text of n tokens where that is known, and what it
+  // warns of; may be empty.
+  std::string ExplainAttention(int64_t n_tokens = 0) const;
   std::string AttentionWarning(int64_t n_tokens) const;
   MemoryPlan PlanMemory(int64_t n_tokens) const;  // n_tokens: at most 2 * kMostTokens
   // Whether memory, and the disk where pages leave it, have room for n_new tokens more: kOutOfMemory or kIo,

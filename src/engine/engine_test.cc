@@ -144,7 +144,8 @@ TEST(Engine, ForeseesWhatAPromptMeets) {
   for (const char* const spec :
        {"full", "longheads,chunk=16,window=64,begin=64",
         "longheads,chunk=8,window=64,begin=128,reps=kv,select=kv", "self-extend,group=4,window=32",
-        "rerope,window=32", "streaming-llm,start=4,recent=60", "lm-infinite,global=8,local=64",
+        "rerope,window=32", "leaky-rerope,window=32", "streaming-llm,start=4,recent=60",
+        "lm-infinite,global=8,local=64", "landmark,block=12,top_k=3,train_context=96,token=1",
         "infllm,n_init=16,n_local=64,block=8,top_k=4,exec_block=32",
         "infllm,n_init=16,n_local=64,block=8,top_k=4,exec_block=32,per_head=on",
         "esa,n_init=8,k=32,n_local=48,chunk=8,score=exact", "quest,page=8,budget=64", "moba,chunk=16,top_k=3",
@@ -161,6 +162,51 @@ TEST(Engine, ForeseesWhatAPromptMeets) {
         (*engine)->PlanPrefill(kTokens).attention / (4.0 * static_cast<double>(model.head_dim));
     EXPECT_NEAR((*engine)->attention_counts().pairs, planned, 0.05 * planned) << spec;
   }
+}
+
+// A generated token's, layer by layer: LM-Infinite's first layer does not look for others, Quest's sees all.
+TEST(Engine, ForeseesWhatAGeneratedTokenMeets) {
+  TinyLlamaOptions model = kTiny;
+  model.n_layers = 3;
+  const ModelFile file(TinyLlama(model));
+  const auto plan = [&](const std::string& spec) {
+    const auto engine = Engine::Load({.model_path = file.path(), .attention = spec, .threads = 1});
+    EXPECT_TRUE(engine) << spec;
+    return (*engine)->PlanDecode(500);
+  };
+  const double layer = 4.0 * static_cast<double>(model.head_dim * model.n_heads) * 500;  // of full attention
+  EXPECT_EQ(plan("full").attention, 3 * layer);
+  EXPECT_EQ(plan("full").choosing, 0);
+  const ComputeCost quest = plan("quest,page=10,budget=50,dense_layers=1");
+  // Four pages, and on average over its place 5.5 tokens of the newest one.
+  EXPECT_EQ(quest.attention, (1 + 2 * 45.5 / 500) * layer);
+  // Bounds of 50 pages of twice head_dim numbers, a head: 2 operations each; and what makes its own page's.
+  EXPECT_NEAR(quest.choosing, 2 * 2.0 * static_cast<double>(model.n_heads * 50 * 2 * model.head_dim),
+              0.05 * quest.choosing);
+  const ComputeCost looking =
+      plan("lm-infinite,global=8,local=42,limit=42,top_k=10,top_k_from=1,top_k_at=30");
+  EXPECT_NEAR(looking.attention, (3 * 0.1 + 2 * 0.02) * layer, 0.01 * layer);
+  EXPECT_NEAR(looking.choosing, 2 * 2.0 * static_cast<double>(model.n_heads * 450 * model.head_dim),
+              0.05 * looking.choosing);
+}
+
+TEST(Engine, SaysWhatAutoPicksAndWhichOptionsWereGiven) {
+  const auto explained = [](const std::string& spec, int64_t n) {
+    const std::unique_ptr<Engine> engine = Load(spec);
+    EXPECT_TRUE(engine->ExpectText(n));
+    return engine->ExplainAttention(n);
+  };
+  const std::string window = std::to_string(kTiny.context_length);
+  EXPECT_TRUE(explained("auto", 10)
+                  .starts_with("auto: 10 tokens fit the window of " + window +
+                               ", and are read with full attention; LongHeads: "));
+  EXPECT_TRUE(explained("auto", kTiny.context_length + 1)
+                  .starts_with("auto: " + std::to_string(kTiny.context_length + 1) +
+                               " tokens are more than the window of " + window));
+  EXPECT_TRUE(explained("yarn:factor=2+auto", kTiny.context_length + 1).find(" tokens fit the window of ") !=
+              std::string::npos);
+  EXPECT_FALSE(explained("longheads", 10).ends_with("]"));
+  EXPECT_TRUE(explained("longheads,choose=random,fix=both", 10).ends_with(" [choose=random, fix=both]"));
 }
 
 TEST(Engine, TellsWhatATextTakes) {

@@ -96,6 +96,14 @@ struct AttentionKernels {
   void (*column_mass)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
                       float* mass, float* workspace);
 
+  // column_mass for a handful of rows (decode), of each row by itself: masses[row * kMaxRun + j] +=
+  // exp(logit - max) / sum for the keys that it sees. From float32 and, the same bits, from bfloat16; V is
+  // not read.
+  void (*column_mass_few)(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                          float* masses, float* workspace);
+  void (*column_mass_few_bf16)(std::span<const RotatedRow> rows, const Bf16KeyRun& run,
+                               const RotationTable& table, float* masses, float* workspace);
+
   // scores[row * stride + c] = q[row] . vectors[c]; q rows [head_dim] each, vectors [n, head_dim] row-major.
   // Not rotated, not scaled. For the choice of chunks.
   void (*scores)(std::span<const float* const> q, const float* vectors, int64_t n, int64_t head_dim,

@@ -284,6 +284,50 @@ TEST_P(AttentionTest, ABfloat16PageGivesTheBitsOfItsFloats) {
   }
 }
 
+// Of few rows each by itself: what column_mass gives for that row alone, which sums to 1; the same bits from
+// a bfloat16 page, and whichever rows stand beside it.
+TEST_P(AttentionTest, MassesOfFewRowsAreThoseOfEach) {
+  const VectorKernels& conversions = FastestVectorKernels();
+  for (const int64_t d : {16, 64, 80, 256}) {
+    for (const int64_t n_rows : {1, 2, 3, 4, 7}) {
+      for (const int64_t n_keys : {1, 7, 17, 256}) {
+        Case c(d, n_rows, n_keys, PairLayout::kHalfSplit);
+        std::vector<BFloat16> k(c.k.size());
+        conversions.to_bf16(c.k.data(), static_cast<int64_t>(k.size()), k.data());
+        conversions.from_bf16(k.data(), static_cast<int64_t>(k.size()), c.k.data());
+        std::vector<float> states;
+        std::vector<RotatedRow> rows = c.Rows(states, n_keys / 3, n_keys, /*causal=*/true);
+        kernels().attend_few(rows, c.run(), c.table, workspace());
+        for (RotatedRow& row : rows) row.state += d;  // {max, sum}
+        std::vector<float> masses(n_rows * kMaxRun), of_bf16(masses.size()), alone(masses.size());
+        kernels().column_mass_few(rows, c.run(), c.table, masses.data(), workspace());
+        kernels().column_mass_few_bf16(
+            rows, {.k = k.data(), .v = nullptr, .v_stride = 0, .n_keys = n_keys, .head_dim = d}, c.table,
+            of_bf16.data(), workspace());
+        EXPECT_EQ(of_bf16, masses);
+        for (int64_t r = 0; r < n_rows; ++r) {
+          const auto row = std::span(rows).subspan(r, 1);
+          kernels().column_mass_few(row, c.run(), c.table, alone.data() + r * kMaxRun, workspace());
+          float column_mass[kMaxRun] = {};
+          kernels().column_mass(row, c.run(), c.table, column_mass, workspace());
+          double sum = 0;
+          for (int64_t j = 0; j < kMaxRun; ++j) {
+            const float mass = masses[r * kMaxRun + j];
+            // Two orders of one logit's sum of d products; what a logit is off by, its power is.
+            ASSERT_NEAR(mass, column_mass[j], 6 * Deviation(2 * (d + 8), 1)) << d << " " << r << " " << j;
+            if (j < rows[r].key_begin || j >= rows[r].key_end) {
+              ASSERT_EQ(mass, 0) << j;
+            }
+            sum += mass;
+          }
+          EXPECT_NEAR(sum, 1, 6 * Deviation(2 * (d + n_keys + 8), 1));
+        }
+        EXPECT_EQ(alone, masses);
+      }
+    }
+  }
+}
+
 TEST_P(AttentionTest, AnEightBitPageGivesWhatItsFloatsDo) {
   const VectorKernels& conversions = FastestVectorKernels();
   for (const int64_t d : {16, 64, 80, 96, 128, 256}) {

@@ -63,7 +63,7 @@ class Perplexity:
 
     def cell(self, rows):
         value, low, high = self.point(rows)
-        return f"{value:.1f} ({low:.1f}-{high:.1f})" if value < 1000 else f"{value:.0f}"
+        return f"{value:.1f} ({low:.1f}-{high:.1f})" if value < 1000 else f"{value:.0f} ({low:.0f}-{high:.0f})"
 
     def ticks(self, points):
         """Round numbers from just below the lowest to just above the highest, or to four times the lowest."""

@@ -346,15 +346,14 @@ HWY_INLINE Vec ScaledWeight(const Q8KeyRun& run, int64_t j, Vec p) {
   return hn::Mul(p, hn::LoadU(kTag, run.v_scale + j));
 }
 
-// logits[r][kMaxRun] and values for up to kFew rows: dot products along the contiguous direction of K and V.
+constexpr int64_t kFewStride = kMaxRun + 16;
+
+// Logits of up to kFew rows, [kRows][kFewStride], -inf where a row does not see a key: dot products along K's
+// contiguous direction. Whole vectors of keys [from, to), all that any row sees. q: [kRows][d].
 template <int kRows, typename Run>
-void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& table,
-                 float* HWY_RESTRICT workspace) {
+HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, const RotationTable& table,
+                          float* HWY_RESTRICT q, float* HWY_RESTRICT logits, int64_t& from, int64_t& to) {
   const int64_t d = run.head_dim;
-  float* const q = workspace;          // [kRows][d]
-  float* const logits = q + kFew * d;  // [kRows][kMaxRun + kLanes]
-  constexpr int64_t kStride = kMaxRun + 16;
-  float* const values = logits + kFew * kStride;  // [kRows][d]
   int64_t begin = run.n_keys;
   int64_t end = 0;
   for (int r = 0; r < kRows; ++r) {
@@ -372,18 +371,32 @@ void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& ta
       for (int r = 0; r < kRows; ++r) acc[r] = hn::MulAdd(key, hn::LoadU(kTag, q + r * d + m), acc[r]);
     }
     HWY_UNROLL(4)
-    for (int r = 0; r < kRows; ++r) logits[r * kStride + j] = hn::GetLane(hn::SumOfLanes(kTag, acc[r]));
+    for (int r = 0; r < kRows; ++r) logits[r * kFewStride + j] = hn::GetLane(hn::SumOfLanes(kTag, acc[r]));
   }
-  // Whole vectors of keys from here on: what a row does not see weighs nothing.
-  const int64_t from = begin / kLanes * kLanes;
-  const int64_t to = (end + kLanes - 1) / kLanes * kLanes;
-  float max[kRows];
-  float sum[kRows];
+  from = begin / kLanes * kLanes;
+  to = (end + kLanes - 1) / kLanes * kLanes;
   for (int r = 0; r < kRows; ++r) {
-    float* const row = logits + r * kStride;
+    float* const row = logits + r * kFewStride;
     ScaleLogits(run, from, to, row);
     for (int64_t j = from; j < rows[r].key_begin; ++j) row[j] = -kInfinity;
     for (int64_t j = rows[r].key_end; j < to; ++j) row[j] = -kInfinity;
+  }
+}
+
+// Up to kFew rows on a run: dot products along the contiguous direction of K and V.
+template <int kRows, typename Run>
+void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& table,
+                 float* HWY_RESTRICT workspace) {
+  const int64_t d = run.head_dim;
+  float* const q = workspace;                        // [kRows][d]
+  float* const logits = q + kFew * d;                // [kRows][kFewStride]
+  float* const values = logits + kFew * kFewStride;  // [kRows][d]
+  int64_t from, to;
+  FewLogits<kRows>(rows, run, table, q, logits, from, to);
+  float max[kRows];
+  float sum[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    float* const row = logits + r * kFewStride;
     Vec most = hn::Set(kTag, -kInfinity);
     for (int64_t j = from; j < to; j += kLanes) most = hn::Max(most, hn::LoadU(kTag, row + j));
     most = hn::MaxOfLanes(kTag, most);
@@ -404,12 +417,30 @@ void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& ta
       const Vec value = Widened(run.v + m * run.v_stride + j);
       HWY_UNROLL(4)
       for (int r = 0; r < kRows; ++r)
-        acc[r] = hn::MulAdd(value, hn::LoadU(kTag, logits + r * kStride + j), acc[r]);
+        acc[r] = hn::MulAdd(value, hn::LoadU(kTag, logits + r * kFewStride + j), acc[r]);
     }
     HWY_UNROLL(4)
     for (int r = 0; r < kRows; ++r) values[r * d + m] = hn::GetLane(hn::SumOfLanes(kTag, acc[r]));
   }
   for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, max[r], sum[r]);
+}
+
+// The probabilities of each row's keys, by the maxima and sums of all that it attended to.
+template <int kRows, typename Run>
+void MassGroup(const RotatedRow* rows, const Run& run, const RotationTable& table, float* HWY_RESTRICT masses,
+               float* HWY_RESTRICT workspace) {
+  float* const logits = workspace + kFew * run.head_dim;
+  int64_t from, to;
+  FewLogits<kRows>(rows, run, table, workspace, logits, from, to);
+  for (int r = 0; r < kRows; ++r) {
+    const Vec max = hn::Set(kTag, rows[r].state[0]);
+    const Vec weight = hn::Set(kTag, 1 / rows[r].state[1]);
+    for (int64_t j = from; j < to; j += kLanes) {
+      const Vec p = hn::Mul(Exp2(hn::Sub(hn::LoadU(kTag, logits + r * kFewStride + j), max)), weight);
+      float* const mass = masses + r * kMaxRun + j;
+      hn::StoreU(hn::Add(hn::LoadU(kTag, mass), p), kTag, mass);
+    }
+  }
 }
 
 template <typename Run>
@@ -430,6 +461,16 @@ void AttendFew(std::span<const RotatedRow> rows, const Run& run, const RotationT
     default:
       break;
   }
+}
+
+template <typename Run>
+void ColumnMassFew(std::span<const RotatedRow> rows, const Run& run, const RotationTable& table,
+                   float* masses, float* workspace) {
+  std::size_t r = 0;
+  for (; r + 3 <= rows.size(); r += 3) {
+    MassGroup<3>(rows.data() + r, run, table, masses + r * kMaxRun, workspace);
+  }
+  for (; r < rows.size(); ++r) MassGroup<1>(rows.data() + r, run, table, masses + r * kMaxRun, workspace);
 }
 
 void Scores(std::span<const float* const> q, const float* vectors, int64_t n, int64_t d, float* scores,
@@ -477,6 +518,8 @@ const AttentionKernels* AttentionTable() {
                                               .attend_few_bf16 = AttendFew<Bf16KeyRun>,
                                               .attend_few_q8 = AttendFew<Q8KeyRun>,
                                               .column_mass = ColumnMass,
+                                              .column_mass_few = ColumnMassFew<KeyRun>,
+                                              .column_mass_few_bf16 = ColumnMassFew<Bf16KeyRun>,
                                               .scores = Scores,
                                               .rotate = Rotate,
                                               .merge = Merge};

@@ -60,15 +60,16 @@ void Attend(std::span<const RotatedRow> rows, const KeyRun& run, const RotationT
   }
 }
 
+std::vector<float> Widened(const BFloat16* from, int64_t n) {
+  std::vector<float> to(n);
+  for (int64_t i = 0; i < n; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i].bits) << 16);
+  return to;
+}
+
 void AttendBf16(std::span<const RotatedRow> rows, const Bf16KeyRun& run, const RotationTable& table,
                 float* workspace) {
-  const auto widened = [](const BFloat16* from, int64_t n) {
-    std::vector<float> to(n);
-    for (int64_t i = 0; i < n; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i].bits) << 16);
-    return to;
-  };
-  const std::vector<float> k = widened(run.k, run.n_keys * run.head_dim);
-  const std::vector<float> v = widened(run.v, (run.head_dim - 1) * run.v_stride + run.n_keys);
+  const std::vector<float> k = Widened(run.k, run.n_keys * run.head_dim);
+  const std::vector<float> v = Widened(run.v, (run.head_dim - 1) * run.v_stride + run.n_keys);
   Attend(rows,
          {.k = k.data(),
           .v = v.data(),
@@ -103,6 +104,21 @@ void ColumnMass(std::span<const RotatedRow> rows, const KeyRun& run, const Rotat
   }
 }
 
+void ColumnMassFew(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                   float* masses, float* workspace) {
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    ColumnMass(rows.subspan(r, 1), run, table, masses + static_cast<int64_t>(r) * kMaxRun, workspace);
+  }
+}
+
+void ColumnMassFewBf16(std::span<const RotatedRow> rows, const Bf16KeyRun& run, const RotationTable& table,
+                       float* masses, float* workspace) {
+  const std::vector<float> k = Widened(run.k, run.n_keys * run.head_dim);
+  ColumnMassFew(rows,
+                {.k = k.data(), .v = nullptr, .v_stride = 0, .n_keys = run.n_keys, .head_dim = run.head_dim},
+                table, masses, workspace);
+}
+
 void RotateKey(const float* in, int64_t x, const RotationTable& table, float* out) {
   Rotate(in, x, table, 1, out);
 }
@@ -127,6 +143,8 @@ const AttentionKernels kAttention = {.row_tile = 1,
                                      .attend_few_bf16 = AttendBf16,
                                      .attend_few_q8 = AttendQ8,
                                      .column_mass = ColumnMass,
+                                     .column_mass_few = ColumnMassFew,
+                                     .column_mass_few_bf16 = ColumnMassFewBf16,
                                      .scores = Scores,
                                      .rotate = RotateKey,
                                      .merge = Merge};
