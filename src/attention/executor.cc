@@ -168,13 +168,15 @@ class AttentionExecutor::Run {
   }
   // Where its keys are, if not where they are stored: a run on the absolute plane.
   const NearKeys* NearOf(const PlanSegment& segment) const {
+    LH_CHECK(SequenceOf(segment).near == nullptr || !SequenceOf(segment).keys_unrotated);
     return segment.absolute && !segment.listed ? SequenceOf(segment).near : nullptr;
   }
   // Whether its keys are turned to another plane as they are read.
   bool Turns(const PlanSegment& segment) const {
     return (segment.absolute && NearOf(segment) == nullptr) || SequenceOf(segment).keys_unrotated;
   }
-  // Whether its keys are met by products of bfloat16: where they lie, as they are stored.
+  // Whether its keys are met by products of bfloat16: where they lie, as they are stored, or near ones as
+  // they are kept.
   bool MultipliesBf16(const PlanSegment& segment) const {
     return kernels_.attend_bf16 != nullptr && !segment.listed && !Turns(segment) &&
            SequenceOf(segment).kv->geometry().type == KvType::kBF16;
@@ -218,8 +220,8 @@ class AttentionExecutor::Run {
     const KvSequence& kv = *SequenceOf(segment).kv;
     const KvType type = kv.geometry().type;
     const NearKeys* const near = NearOf(segment);
-    if (type == KvType::kF32) return false;  // nothing is to be widened
-    if (near != nullptr && !near->in_bf16()) return false;
+    if (type == KvType::kF32) return false;                      // nothing is to be widened
+    if (near != nullptr && type != KvType::kBF16) return false;  // keys and values of two types
     const RotationTable& rotations = *SequenceOf(segment).rotations;
     const PinnedPage stored = kv.Stored(block_.layer, block_.kv_head, begin / kPageTokens);
     const std::byte* const page = stored.data();

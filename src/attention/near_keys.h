@@ -2,8 +2,8 @@
 // one and see near ones at their true distance (methods with two planes: Self-Extend, ReRoPE, LM-Infinite,
 // InfLLM, ESA). A ring of pages without values; which keys a query sees is the plan's business.
 //
-// A key is turned once, from what the store holds of it, and kept in the store's type (bfloat16) or in
-// float32 (both others): bit by bit the same whenever it is made. So rings are neither saved nor forked.
+// A key is turned once, from what the store holds of it, and kept in bfloat16, or in float32 where the store
+// is: bit by bit the same whenever it is made. So rings are neither saved nor forked.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,8 @@ class NearKeys {
 
   // For `window` tokens before a step of so many.
   NearKeys(const KvGeometry& geometry, int64_t window, int64_t step, const VectorKernels& conversions);
+  // What it holds now.
+  uint64_t Bytes() const;
   // An empty one of the same sizes.
   std::unique_ptr<NearKeys> Fresh() const;
 
@@ -43,12 +45,12 @@ class NearKeys {
 
   // Keys of a page that Bring saw to, [kPageTokens, head_dim] as far as it did.
   const BFloat16* InBf16(int64_t kv_head, int64_t page) const {
-    return SlotOf(page).bf16.data() + kv_head * page_numbers();
+    return Brought(page).bf16.data() + kv_head * page_numbers();
   }
   // In float32, where they are kept so, else in `scratch`.
   const float* InFloat32(int64_t kv_head, int64_t page, float* scratch) const;
   int64_t step() const { return step_; }
-  bool in_bf16() const { return geometry_.type == KvType::kBF16; }
+  bool in_bf16() const { return geometry_.type != KvType::kF32; }
 
  private:
   struct Slot {
@@ -59,9 +61,11 @@ class NearKeys {
   };
 
   int64_t page_numbers() const { return kPageTokens * geometry_.head_dim; }
-  const Slot& SlotOf(int64_t page) const { return slots_[static_cast<std::size_t>(page) % slots_.size()]; }
-  // Keys [from, to) of a page of one head.
-  void Turn(const KvSequence& kv, int64_t layer, int64_t kv_head, int64_t page, int64_t from, int64_t to,
+  Slot& SlotOf(int64_t page) { return slots_[static_cast<std::size_t>(page) % slots_.size()]; }
+  const Slot& Brought(int64_t page) const;
+  void SendFor(const KvSequence& kv, int64_t layer, int64_t first_page, int64_t n_pages);
+  // The keys up to `to` that a page lacks of one head.
+  void Turn(const KvSequence& kv, int64_t layer, int64_t kv_head, int64_t page, int64_t to,
             const KeyPlane& plane, const RotationTable& rotations, const AttentionKernels& kernels);
 
   KvGeometry geometry_;
@@ -69,6 +73,7 @@ class NearKeys {
   int64_t step_;
   const VectorKernels& conversions_;
   std::vector<Slot> slots_;
+  std::vector<int64_t> missing_;  // pages, of a step
 };
 
 }  // namespace longheads

@@ -117,7 +117,7 @@ class Policy {
   // The plane on which keys are stored.
   virtual KeyPlane Plane() const { return KeyPlane::Absolute(); }
   // Of a method whose plans have segments on the absolute plane beside the stored one: they hold no key that
-  // is so many tokens or more before the first of a step. 0: it has none.
+  // is more than so many tokens before the first of a step. 0: it has none.
   virtual int64_t NearTokens() const { return 0; }
   // Whether it looks at stored keys itself, to choose or to remember: then they must lie on its plane, and
   // keep the frequencies that they came with.

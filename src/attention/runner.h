@@ -53,7 +53,7 @@ class AttentionRunner {
                const CancelToken* cancel);
 
   // The next token of each sequence; row i is the i-th sequence's. Allocates nothing once it has run with as
-  // many sequences and as large plans.
+  // many sequences and as large plans, but for a page of near keys where a text grows into one.
   void Decode(const Policy& policy, std::span<const AttendingSequence> sequences, const AttentionRows& rows);
 
   AttentionCounts counts() const { return executor_.counts(); }

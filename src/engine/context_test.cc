@@ -200,6 +200,32 @@ TEST_P(ContextTest, TextIsAddedBehindWhatIsThere) {
   ExpectAnswers(Path("file"), Expected());
 }
 
+// Behind a text that was added in the middle of a block or step of the method.
+TEST_P(ContextTest, GoesBackIntoAddedTextAsATextInMemoryDoes) {
+  if (Load()->CallUnit() == 0) return;  // a text in two calls is another one
+  constexpr int64_t kFirst = 2111, kBack = 2400;
+  Write(Path("file"), kFirst);
+  {
+    const auto engine = Load();
+    const auto ingest = ContextIngest::Append(*engine, Path("file"));
+    ASSERT_TRUE(ingest) << ingest.error().message;
+    ASSERT_TRUE((*ingest)->Read(Part(kFirst, kText), {}));
+    ASSERT_TRUE((*ingest)->Finish());
+  }
+  const auto reader = Load();
+  auto opened = OpenContext(*reader, Path("file"));
+  ASSERT_TRUE(opened) << opened.error().message;
+  EngineOptions options = Options();
+  options.kv_may_leave = false;
+  const auto engine = *Engine::Load(options);
+  Session read = engine->NewSession();
+  ASSERT_TRUE(engine->Prefill(read, Part(0, kFirst), Outputs::kNone, {}));
+  ASSERT_TRUE(engine->Prefill(read, Part(kFirst, kText), Outputs::kNone, {}));
+  ASSERT_TRUE(reader->Truncate(*opened, kBack));
+  ASSERT_TRUE(engine->Truncate(read, kBack));
+  EXPECT_EQ(Ask(*reader, *opened), Ask(*engine, read));
+}
+
 TEST_P(ContextTest, ADamagedPageEndsTheRequestThatChoosesIt) {
   Write(Path("file"));
   const auto reader = *ContextReader::Open(Path("file"), {});

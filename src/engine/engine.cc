@@ -212,8 +212,9 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
     plan.kv = kv_ram_;
   }
   for (const LayerAttention& layer : transformer_->attention()) {
-    plan.state += layer.policy->StateBytes(n) + NearKeys::BytesFor(*layer.policy, geometry, n);
+    plan.state += layer.policy->StateBytes(n);
   }
+  plan.state += transformer_->NearBytes(n);
   plan.working = transformer_->WorkingBytes(n);
   return plan;
 }
@@ -368,8 +369,12 @@ Status Engine::CheckMemory(const Session& session, int64_t n_new, int64_t n_gene
   // Of a text that was opened little may be in memory yet.
   const uint64_t near =
       pool.on_disk() ? static_cast<uint64_t>(pool.n_near() * pool.geometry().PageStride()) : now.kv;
+  // A fork makes its near keys anew.
+  const uint64_t near_keys = transformer_->NearBytes(insertion_.ModelSize(session.size()));
+  const uint64_t state =
+      now.state - std::min(now.state, near_keys - std::min(near_keys, session.state_.NearBytes()));
   return CheckFits(then.kv - std::min({near, now.kv, then.kv}) + then.tables - now.tables + then.state -
-                       now.state + then.working,
+                       state + then.working,
                    n_generated > 0 ? fmt::format("{} more tokens, of which -n allows {},", n_new, n_generated)
                                    : fmt::format("{} more tokens", n_new));
 }

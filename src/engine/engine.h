@@ -57,13 +57,12 @@ class Session {
   friend class Engine;
   friend class SessionArchive;
   explicit Session(SequenceState state) : state_(std::move(state)) {}
-  void MakeRoom();  // for one more token
+  enum class Fed : uint8_t { kBeginsCall, kGoesOn, kDecoded };  // the first two: with a prompt
+  void MakeRoom();                                              // for one more token
 
   SequenceState state_;
   std::vector<TokenId> tokens_;
-  // How each token was fed: Truncate feeds some again, the same way.
-  enum class Fed : uint8_t { kBeginsCall, kGoesOn, kDecoded };  // the first two: with a prompt
-  std::vector<Fed> fed_;
+  std::vector<Fed> fed_;  // how each token was: Truncate feeds some again, the same way
 };
 
 // The longest text that is planned for: more than anyone asks for, and few enough that what it takes of any

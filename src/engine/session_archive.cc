@@ -8,6 +8,9 @@
 
 namespace longheads {
 
+// How a token was fed, as files have it (docs/context-file.md).
+constexpr uint8_t kGoesOn = 0, kDecoded = 1, kBeginsCall = 2;
+
 ContextDelta SessionArchive::Delta::Spans() const {
   updates_.clear();
   for (std::size_t i = 0; i < states.size(); ++i) {
@@ -22,6 +25,18 @@ std::shared_ptr<PageFile> SessionArchive::WriteTo(Engine& engine, std::shared_pt
   return engine.transformer_->kv_pool()->WriteTo(std::move(file));
 }
 
+uint8_t SessionArchive::ByteOf(Session::Fed fed) {
+  switch (fed) {
+    case Session::Fed::kBeginsCall:
+      return kBeginsCall;
+    case Session::Fed::kGoesOn:
+      return kGoesOn;
+    case Session::Fed::kDecoded:
+      return kDecoded;
+  }
+  return kGoesOn;
+}
+
 Result<SessionArchive::Delta> SessionArchive::Save(Engine& engine, const Session& session,
                                                    int64_t committed) {
   const SequenceState& state = session.state_;
@@ -29,8 +44,7 @@ Result<SessionArchive::Delta> SessionArchive::Save(Engine& engine, const Session
   Delta delta;
   delta.tokens.assign(session.tokens_.begin() + committed, session.tokens_.end());
   for (int64_t i = committed; i < session.size(); ++i) {
-    const bool decoded = session.fed_[static_cast<std::size_t>(i)] == Session::Fed::kDecoded;
-    delta.phases.push_back(static_cast<uint8_t>(decoded ? Phase::kDecode : Phase::kPrefill));
+    delta.phases.push_back(ByteOf(session.fed_[static_cast<std::size_t>(i)]));
   }
   delta.model_tokens = static_cast<uint64_t>(state.size());
 
@@ -85,8 +99,7 @@ Status SessionArchive::Restore(const Engine& engine, const ContextContents& cont
     }
   }
   for (const uint8_t phase : contents.phases) {
-    if (phase > static_cast<uint8_t>(Phase::kDecode))
-      return InvalidInput(fmt::format("{}: a token's phase is {}", path, phase));
+    if (phase > kBeginsCall) return InvalidInput(fmt::format("{}: a token's phase is {}", path, phase));
   }
 
   for (int64_t layer = 0; layer < geometry.n_layers; ++layer) {
@@ -116,15 +129,14 @@ Status SessionArchive::Restore(const Engine& engine, const ContextContents& cont
   session.state_.kv.Adopt(n_model, places);
   session.state_.unchanged = n_model;
   session.tokens_ = contents.tokens;
-  // Files do not hold where calls began. A text is read into one in calls that end where it does not matter
-  // (Engine::BlockBehind), but for those that a text added later begins with.
+  // A prompt begins with a call, also in files of before calls were told apart.
   session.fed_.clear();
-  auto before = Phase::kDecode;
-  for (const uint8_t saved : contents.phases) {
-    const auto phase = static_cast<Phase>(saved);
-    session.fed_.push_back(phase == Phase::kDecode    ? Session::Fed::kDecoded
-                           : before == Phase::kDecode ? Session::Fed::kBeginsCall
-                                                      : Session::Fed::kGoesOn);
+  uint8_t before = kDecoded;
+  for (const uint8_t phase : contents.phases) {
+    const bool begins = phase == kBeginsCall || (phase == kGoesOn && before == kDecoded);
+    session.fed_.push_back(phase == kDecoded ? Session::Fed::kDecoded
+                           : begins          ? Session::Fed::kBeginsCall
+                                             : Session::Fed::kGoesOn);
     before = phase;
   }
   return {};

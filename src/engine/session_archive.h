@@ -43,6 +43,9 @@ class SessionArchive {
   // what is said where something does not fit.
   static Status Restore(const Engine& engine, const ContextContents& contents,
                         std::shared_ptr<PageFile> pages, const std::string& path, Session& session);
+
+ private:
+  static uint8_t ByteOf(Session::Fed fed);
 };
 
 }  // namespace longheads

@@ -452,6 +452,66 @@ std::string NameOf(const testing::TestParamInfo<Case>& test) {
 INSTANTIATE_TEST_SUITE_P(Every, SessionTest, testing::ValuesIn(Cases()), NameOf);
 INSTANTIATE_TEST_SUITE_P(Every, AnswerTest, testing::ValuesIn(Cases()), NameOf);
 
+// Behind windows of several pages, whose keys later text pushes out of what is kept of them.
+TEST(Sessions, GoBackBehindMoreTextThanTheirWindowsHold) {
+  TinyLlamaOptions options = kTiny;
+  options.context_length = 1024;
+  const ModelFile model(TinyLlama(options));
+  constexpr int64_t kLong = 4200;
+  for (const char* const attention :
+       {"self-extend,group=8,window=700", "rerope,window=700", "lm-infinite,global=4,local=1000",
+        "infllm,n_init=10,n_local=700,block=12,top_k=3,exec_block=256",
+        "esa,n_init=8,k=32,n_local=700,chunk=128,score=exact"}) {
+    for (const char* const kv_type : {"f32", "bf16", "q8"}) {
+      if (kSanitized && kv_type != std::string_view("bf16")) continue;
+      SCOPED_TRACE(std::string(attention) + ", " + kv_type);
+      const auto engine = Engine::Load({.model_path = model.path(),
+                                        .attention = attention,
+                                        .compute = "f32",
+                                        .kv_type = kv_type,
+                                        .threads = 2});
+      ASSERT_TRUE(engine) << engine.error().message;
+      const std::vector<TokenId> tokens = Tokens(kLong + 3, 7);
+      const auto go_on = [&](Session& session) {
+        std::vector<float> all;
+        Session* const self = &session;
+        for (int64_t i = 0; i < 3; ++i) {
+          const auto hidden = (*engine)->Decode(std::span(&self, 1), std::span(tokens).subspan(kLong + i, 1));
+          EXPECT_TRUE(hidden);
+          if (hidden) all.insert(all.end(), hidden->begin(), hidden->end());
+        }
+        return all;
+      };
+      const auto read = [&](int64_t n) {
+        Session session = (*engine)->NewSession();
+        EXPECT_TRUE((*engine)->Prefill(session, std::span(tokens).first(n), Outputs::kNone, {}));
+        return session;
+      };
+      for (const int64_t n : {1400, 1666, 1792, 1900, 2048, 2100, 2304, 2500, 3000}) {
+        Session fresh = read(n);
+        const std::vector<float> expected = go_on(fresh);
+        Session longer = read(kLong);
+        ASSERT_TRUE((*engine)->Truncate(longer, n));
+        ASSERT_TRUE(SameBits(go_on(longer), expected)) << "back to " << n;
+        // A prompt that is cancelled in its second block of tokens.
+        Session cancelled = read(n);
+        CancelToken cancel;
+        int layers = 0;
+        const ForwardControl control{.cancel = &cancel, .progress = [&](double) {
+                                       if (++layers == static_cast<int>(options.n_layers) + 2)
+                                         cancel.Cancel();
+                                     }};
+        const auto stopped =
+            (*engine)->Prefill(cancelled, std::span(tokens).subspan(n), Outputs::kNone, control);
+        ASSERT_EQ(stopped.has_value(), kLong + 3 - n <= 2048) << n;
+        if (!stopped) {
+          ASSERT_TRUE(SameBits(go_on(cancelled), expected)) << "cancelled behind " << n;
+        }
+      }
+    }
+  }
+}
+
 TEST(Sessions, AreTestedUnderEveryMethod) {
   for (const std::string& name : PolicyNames()) {
     EXPECT_TRUE(std::ranges::any_of(kCases,

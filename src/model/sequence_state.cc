@@ -13,6 +13,12 @@ SequenceState SequenceState::Fork() const {
   return fork;
 }
 
+uint64_t SequenceState::NearBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& keys : near) bytes += keys ? keys->Bytes() : 0;
+  return bytes;
+}
+
 int64_t SequenceState::RewindPoint(int64_t n) const {
   int64_t point = n;
   for (const auto& policy : policies) point = std::min(point, policy->RewindPoint(n));

@@ -23,6 +23,7 @@ struct SequenceState {
   int64_t unchanged = 0;
 
   int64_t size() const { return kv.size(); }
+  uint64_t NearBytes() const;  // of near keys, as they are now
   SequenceState Fork() const;
   // The most tokens m <= n that Truncate can go back to.
   int64_t RewindPoint(int64_t n) const;

@@ -137,7 +137,10 @@ SequenceState Transformer::NewSequence() const {
   SequenceState sequence{.kv = KvSequence(kv_pool_), .policies = {}, .near = {}};
   for (const LayerAttention& layer : attention_) {
     sequence.policies.push_back(layer.policy->NewState());
-    sequence.near.push_back(NearKeys::For(*layer.policy, kv_pool_->geometry(), *kernels_.vector.table));
+    // Where rotations follow the length, what was turned by older ones would not do.
+    sequence.near.push_back(layer.following.at
+                                ? nullptr
+                                : NearKeys::For(*layer.policy, kv_pool_->geometry(), *kernels_.vector.table));
   }
   return sequence;
 }
@@ -158,10 +161,10 @@ void Transformer::EnsureRotations(int64_t n_tokens) {
 }
 
 int64_t Transformer::TokenBlock(int64_t n) const {
-  // Every block reads the pages of what came before it once more, where they do not stay in memory: with blocks of a
-  // 32nd of the text that is 32 times a token's keys and values for each token, some 100 to 200 MB/s beside the
-  // products of a small model on two cores, and the less the larger the model is. But activations may not crowd out
-  // the pages.
+  // Every block reads the pages of what came before it once more, where they do not stay in memory: with
+  // blocks of a 32nd of the text that is 32 times a token's keys and values for each token, some 100 to 200
+  // MB/s beside the products of a small model on two cores, and the less the larger the model is. But
+  // activations may not crowd out the pages.
   constexpr int64_t kShareOfText = 32;
   constexpr int64_t kShareOfMemory = 4;
   int64_t at_least = kTokenBlock;
@@ -192,8 +195,7 @@ AttendingSequence Transformer::Attending(SequenceState& sequence, int64_t layer,
           .scale = scales_[at],
           .amplitude = static_cast<float>(attention_[at].frequencies.amplitude),
           .keys_unrotated = attention_[at].following.turns_keys,
-          // Where rotations follow the length, what was turned by older ones would not do.
-          .near = attention_[at].following.at ? nullptr : sequence.near[at].get()};
+          .near = sequence.near[at].get()};
 }
 
 void Transformer::Embed(int32_t token, float* out) const {
@@ -398,6 +400,14 @@ uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
   const int64_t widest_row = std::max({config_.embed_dim, q_dim, config_.ffn_dim});
   const int64_t rounded = compute_ == ComputeType::kBF16 ? n * widest_row : 0;
   return activations + sizeof(float) * static_cast<uint64_t>(widest + rounded);
+}
+
+uint64_t Transformer::NearBytes(int64_t n_tokens) const {
+  uint64_t bytes = 0;
+  for (const LayerAttention& layer : attention_) {
+    if (!layer.following.at) bytes += NearKeys::BytesFor(*layer.policy, kv_pool_->geometry(), n_tokens);
+  }
+  return bytes;
 }
 
 uint64_t Transformer::PreparedBytes() const {

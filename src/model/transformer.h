@@ -80,6 +80,8 @@ class Transformer {
 
   // Bytes of the weights that were laid out anew, beside those in the file.
   uint64_t PreparedBytes() const;
+  // Of near keys (attention/near_keys.h) in all layers once a sequence has n tokens.
+  uint64_t NearBytes(int64_t n_tokens) const;
   // Bytes, in the file, of the weights that every decoded token meets.
   uint64_t DecodeWeightBytes() const;
   // Bytes of working memory that a prefill of n tokens takes beside weights and cache.

@@ -905,7 +905,7 @@ class Budget(Case):
                        ["--attn", "esa,n_init=16,n_local=128,k=64,chunk=128,score=exact", "--compute", "f32"],
                        ["--attn", "quest,budget=256", "--compute", "f32", "--kv-type", "bf16"],
                        ["--attn", "self-extend,group=4,window=512", "--compute", "f32", "--kv-type", "bf16"],
-                       ["--attn", "lm-infinite,global=4,local=600", "--compute", "f32"]):
+                       ["--attn", "lm-infinite,global=4,local=500", "--compute", "f32"]):
             self.METHOD = method
             plan = self.plan(self.LONG, 2, "--kv-ram", "32m")
             for read in self.reads(self.LONG, 2, "--kv-ram", "32m"):
