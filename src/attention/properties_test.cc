@@ -109,7 +109,8 @@ Drawn DrawQuest() {
 
 Drawn DrawMoba() {
   const int64_t chunk = In(1, 20), top_k = In(1, 4);
-  return {fmt::format("moba,chunk={},top_k={},decode={}", chunk, top_k, Pick({"full", "gated"})),
+  return {fmt::format("moba,chunk={},top_k={},decode={},full_layers={}", chunk, top_k,
+                      Pick({"full", "gated"}), In(0, 3) / 3),
           chunk * top_k};
 }
 
@@ -133,7 +134,8 @@ class EveryMethod : public testing::TestWithParam<Family> {
   void Check(const Property& property) {
     EXPECT_TRUE(rc::check([&] {
       Drawn drawn = GetParam().draw();
-      drawn.spec = Pick({"", "", "pi:factor=3+", "ntk:factor=8+", "yarn:factor=20+"}) + drawn.spec;
+      drawn.spec =
+          Pick({"", "", "pi:factor=3+", "ntk:factor=8+", "yarn:factor=20+", "llama3:factor=4+"}) + drawn.spec;
       RC_LOG(drawn.spec);
       property(drawn, AttentionOfCase(drawn.spec, kTrainedWindow));
     }));

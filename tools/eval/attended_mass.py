@@ -1,14 +1,15 @@
 """What a dense method's token gives its attention to, computed from the method's definition alone.
 
-Usage: attended_mass.py TRACE [--attn full|rerope|leaky-rerope] [--window W] [--factor K] [--step N] [--model FILE]
+Usage: attended_mass.py TRACE [--attn full|pi|rerope|leaky-rerope] [--window W] [--factor K] [--step N] [--model FILE]
 
 TRACE is of `longheads eval passkey --trace DIR`, for the prompt's tokens and the key's place. The prompt goes through
-the default model (or FILE) in float32 with numpy, without anything of the program: an independent run of ReRoPE and
-Leaky ReRoPE (without log n, which is 1 up to its base) to hold against the program's answer. Printed: the likeliest next
-tokens behind the prompt and the first N tokens of the recorded answer (0); of the softmax mass of the last of these
-tokens, layer by layer, what lies on the first token, on the sentences
-that say the key, on the chat question (from the first token behind the filler), and on the rest, the filler; and the
-heads that give the key the most. Needs numpy and gguf (tools/oracle/requirements.txt); 8192 tokens take some minutes.
+the default model (or FILE) in float32 with numpy, without anything of the program: an independent run of full
+attention, PI (positions divided by K), ReRoPE and Leaky ReRoPE (these without log n, which is 1 up to its base) to hold
+against the program's answer. Printed: the likeliest next tokens behind the prompt and the first N tokens of the
+recorded answer (0); of the softmax mass of the last of these tokens, layer by layer, what lies on the first token, on
+the sentences that say the key, on the chat question (from the first token behind the filler), and on the rest, the
+filler; and the heads that give the key the most. Needs numpy and gguf (tools/oracle/requirements.txt); 8192 tokens take
+some minutes.
 """
 
 import argparse
@@ -42,9 +43,10 @@ class Distances:
 
     def __init__(self, options, q, k, theta):
         at = np.arange(len(q))
-        self.window = options.window if options.attn != "full" else len(q)
+        dense = options.attn in ("full", "pi")
+        self.window = len(q) if dense else options.window
         self.near = turned(q, at, theta), turned(k, at, theta)
-        if options.attn != "full":
+        if not dense:
             slower = 1 / options.factor if options.attn == "leaky-rerope" else 0
             begin = self.window * (1 - slower)
             self.far = turned(q, begin + at * slower, theta), turned(k, at * slower, theta)
@@ -66,7 +68,7 @@ class Distances:
 def run(config, weights, tokens, options):
     """The logits behind the last token, and its softmax [layers, heads, n]."""
     n, group = len(tokens), config.n_heads // config.n_kv_heads
-    theta = frequencies(config.head_dim, config.rope_base)
+    theta = frequencies(config.head_dim, config.rope_base) / (options.factor if options.attn == "pi" else 1)
     masses = np.zeros((config.n_layers, config.n_heads, n), dtype=np.float32)
 
     def norm(x, name):
@@ -120,7 +122,7 @@ def prompt_of(trace, step):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace")
-    parser.add_argument("--attn", choices=("full", "rerope", "leaky-rerope"), default="full")
+    parser.add_argument("--attn", choices=("full", "pi", "rerope", "leaky-rerope"), default="full")
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--factor", type=float, default=16)
     parser.add_argument("--step", type=int, default=0)
