@@ -71,6 +71,11 @@ std::string SelfExtend::Warning(int64_t n_tokens) const {
 }
 
 std::string SelfExtend::Explain() const {
+  if (options_.group == 1) {
+    return fmt::format(
+        "Self-Extend in groups of one token: full attention, good for {} tokens (the model's window is {})",
+        Capacity(), window_);
+  }
   return fmt::format(
       "Self-Extend: every token sees all before it, the last {} at their true distances, the others in "
       "groups of {} that share one: good for {} tokens (the model's window is {})",

@@ -94,8 +94,7 @@ Result<AttentionSpec> ParseSpec(std::string_view text) {
 
   std::string_view policy = text;
   // Before the first comma only: options of the policy may hold a '+' of their own (compat=own-key+begin),
-  // and a
-  // ':' too.
+  // and a ':' too.
   const std::string_view head = text.substr(0, text.find(','));
   const std::size_t plus = head.find('+');
   if (plus != std::string_view::npos || head.find(':') != std::string_view::npos ||
