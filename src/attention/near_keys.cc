@@ -73,7 +73,6 @@ void NearKeys::Bring(const KvSequence& kv, int64_t layer, int64_t step_begin, in
     }
     n_missing += tokens_of(page) - slot.n_tokens;
   }
-  if (kv.on_disk()) SendFor(kv, layer, first_page, n_pages);
   const auto turn = [&](int64_t task, int) {
     const int64_t page = first_page + task / geometry_.n_kv_heads;
     Turn(kv, layer, task % geometry_.n_kv_heads, page, tokens_of(page), plane, rotations, kernels);
@@ -82,6 +81,7 @@ void NearKeys::Bring(const KvSequence& kv, int64_t layer, int64_t step_begin, in
   if (n_missing == 1) {  // a generated token
     for (int64_t task = n_tasks - geometry_.n_kv_heads; task < n_tasks; ++task) turn(task, 0);
   } else {
+    if (kv.on_disk()) SendFor(kv, layer, first_page, n_pages);
     pool.Run(n_tasks, turn);
   }
   for (int64_t page = first_page; page < first_page + n_pages; ++page)
