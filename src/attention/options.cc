@@ -49,11 +49,11 @@ OptionReader::OptionReader(const MethodInfo& method, const std::vector<SpecOptio
   for (const OptionInfo& info : method.options) names.push_back(info.name);
   for (const SpecOption& option : options) {
     if (error_ || std::find(names.begin(), names.end(), option.name) != names.end()) continue;
-    error_ = Error{ErrorKind::kInvalidInput,
-                   names.empty()
-                       ? fmt::format("{} has no option '{}': it takes none", method.name, option.name)
-                       : fmt::format("{} has no option '{}': did you mean '{}'? It takes {}", method.name,
-                                     option.name, NearestName(option.name, names), fmt::join(names, ", "))};
+    error_ =
+        Error{ErrorKind::kInvalidInput,
+              names.empty() ? fmt::format("{} has no option '{}': it takes none", method.name, option.name)
+                            : fmt::format("{} has no option '{}'{} It takes {}", method.name, option.name,
+                                          DidYouMean(option.name, names), fmt::join(names, ", "))};
   }
 }
 

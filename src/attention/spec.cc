@@ -63,24 +63,23 @@ Status ParseOptions(std::string_view spec, std::vector<std::string_view> parts,
 
 tl::unexpected<Error> Unknown(std::string_view kind, std::string_view name,
                               const std::vector<std::string>& known) {
-  return InvalidInput(
-      fmt::format("unknown {} '{}': did you mean '{}'? ('longheads methods' lists them all: {})", kind, name,
-                  NearestName(name, known), fmt::join(known, ", ")));
+  return InvalidInput(fmt::format("unknown {} '{}'{} ('longheads methods' lists them all: {})", kind, name,
+                                  DidYouMean(name, known), fmt::join(known, ", ")));
 }
 
 }  // namespace
 
-std::string NearestName(std::string_view name, const std::vector<std::string>& known) {
+std::string DidYouMean(std::string_view name, const std::vector<std::string>& known) {
   std::string best;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const std::string& candidate : known) {
     const int64_t distance = EditDistance(name, candidate);
-    if (distance < least) {
-      least = distance;
-      best = candidate;
-    }
+    // With half of its letters wrong it is another name, not a slip.
+    if (distance >= least || 2 * distance > static_cast<int64_t>(candidate.size())) continue;
+    least = distance;
+    best = candidate;
   }
-  return best;
+  return best.empty() ? "." : fmt::format(": did you mean '{}'?", best);
 }
 
 Result<AttentionSpec> ParseSpec(std::string_view text) {

@@ -28,7 +28,7 @@ Result<AttentionSpec> ParseSpec(std::string_view text);
 // The specs of a list, as text: "full,longheads,chunk=128;auto" is {"full", "longheads,chunk=128", "auto"}.
 std::vector<std::string> SplitSpecs(std::string_view list);
 
-// The nearest of `known` to a mistyped name, for messages.
-std::string NearestName(std::string_view name, const std::vector<std::string>& known);
+// ": did you mean 'X'?", X the nearest of `known` to a mistyped name, for messages; "." if none is near.
+std::string DidYouMean(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace longheads

@@ -63,7 +63,7 @@ TEST(ParseSpec, RefusesWithTheNearestName) {
       {"yarm:factor=4+full", "did you mean 'yarn'"},
       {"yarm", "did you mean 'yarn'"},
       {"yarn+ful", "did you mean 'full'"},
-      {"yarn+yarm", "did you mean 'auto'"},
+      {"yarn+yarm", "unknown attention method 'yarm'. ("},
       {"yarn,factor=4", "'yarn' is a frequency schedule: its options follow a colon"},
       {"full+yarn", "unknown frequency schedule 'full'"},
       {"longheads:chunk=4", "options of 'longheads' follow a comma"},
@@ -95,9 +95,10 @@ TEST(SplitSpecs, SeparatesAtSemicolonsAndBeforeNames) {
   EXPECT_EQ(SplitSpecs(""), Specs{});
 }
 
-TEST(NearestName, IsTheOneWithTheFewestEdits) {
-  EXPECT_EQ(NearestName("longhedas", {"auto", "full", "longheads"}), "longheads");
-  EXPECT_EQ(NearestName("x", {}), "");
+TEST(DidYouMean, NamesTheOneWithTheFewestEditsIfFewerThanHalf) {
+  EXPECT_EQ(DidYouMean("longhedas", {"auto", "full", "longheads"}), ": did you mean 'longheads'?");
+  EXPECT_EQ(DidYouMean("foo", {"auto", "full", "longheads"}), ".");
+  EXPECT_EQ(DidYouMean("x", {}), ".");
 }
 
 }  // namespace

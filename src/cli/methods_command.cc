@@ -49,8 +49,8 @@ Result<int> ShowMethods(const MethodsOptions& options) {
     std::vector<std::string> names = PolicyNames();
     const std::vector<std::string> frequencies = FrequencyNames();
     names.insert(names.end(), frequencies.begin(), frequencies.end());
-    return InvalidInput(fmt::format("unknown attention method '{}': did you mean '{}'?", options.name,
-                                    NearestName(options.name, names)));
+    return InvalidInput(fmt::format("unknown attention method '{}'{} ('longheads methods' lists them all)",
+                                    options.name, DidYouMean(options.name, names)));
   }
   if (options.markdown) {
     Print("{}", OptionTable(*method));

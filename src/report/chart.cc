@@ -195,13 +195,14 @@ std::string NeedleColour(double share) {
 }
 
 Svg DrawHeatMap(const HeatMap& map) {
-  constexpr double kNames = 62, kAbove = 34;
+  // Pages show maps in columns of one width: one of a single length is not to be blown up, or cut, in them.
+  constexpr double kNames = 62, kAbove = 34, kLeastWidth = 340;
   const double n_x = static_cast<double>(std::max<std::size_t>(map.x_names.size(), 1));
   const double n_y = static_cast<double>(map.y_names.size());
-  const double cell_width = std::clamp(420 / n_x, 14.0, 64.0);
+  const double cell_width = std::clamp(420 / n_x, 14.0, 96.0);
   const double cell_height = std::clamp(240 / std::max(n_y, 1.0), 12.0, 26.0);
-  const double width =
-      std::max(kNames + n_x * cell_width + 12, 16 + 7.2 * static_cast<double>(map.title.size()));
+  const double width = std::max(
+      {kNames + n_x * cell_width + 12, kLeastWidth, 16 + 8.6 * static_cast<double>(map.title.size())});
   const double bottom = kAbove + n_y * cell_height;
   Svg svg(width, bottom + 44, map.title, map.describe);
   svg.Text(16, 18, map.title, {.bold = true});

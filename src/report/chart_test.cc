@@ -95,6 +95,18 @@ TEST(DrawLines, OfNothingAndOfOnePoint) {
   }
 }
 
+// One length alone: the names of the axes and the title need more room than its cells.
+TEST(DrawHeatMap, HasRoomForItsNames) {
+  const HeatMap map{.title = "self-extend,group=auto",
+                    .x_label = "length (tokens)",
+                    .y_label = "depth (%)",
+                    .x_names = {"32k"},
+                    .y_names = {"50"},
+                    .values = {{1.0}},
+                    .describe = ""};
+  EXPECT_NE(DrawHeatMap(map).Inline().find("viewBox=\"0 0 340 "), std::string::npos);
+}
+
 // A file of its own has no page to take colours from; they are the page's on a light ground.
 TEST(Svg, StandsAloneInThePagesColours) {
   Svg svg(10, 10, "t", "d");
