@@ -22,6 +22,10 @@ Result<std::unique_ptr<SelectionTrace>> SelectionTrace::Start(Engine& engine,
                                                               std::span<const TokenId> prompt) {
   const TraceTokens text = TextOf(engine.tokenizer(), engine.ModelTokens(prompt));
   const std::optional<BlockGrid> blocks = engine.SelectionBlocks();
+  // What is counted of a prompt is counted in coarser columns than what is chosen, since it would fill the
+  // file; where nothing is, columns are the chunks, so that who looks at them sees one at a time.
+  constexpr int64_t kLeastChunk = 16;
+  const bool as_chosen = blocks && !options.prompt && blocks->tokens >= kLeastChunk;
   TraceHeader header{.program = options.program,
                      .model = std::filesystem::path(engine.file().name()).filename(),
                      .attention = options.attention,
@@ -33,7 +37,7 @@ Result<std::unique_ptr<SelectionTrace>> SelectionTrace::Start(Engine& engine,
                      .compute = std::string(NameOf(engine.compute())),
                      .kv_type = NameOf(engine.kv_type()),
                      .blocks = blocks,
-                     .columns = CountColumns(blocks),
+                     .columns = as_chosen ? *blocks : CountColumns(blocks),
                      .needle = {}};
   if (!options.needle.empty()) header.needle = FindText(text.text, options.needle);
   LH_ASSIGN(TraceWriter writer, TraceWriter::Create(options.path, header));

@@ -140,6 +140,20 @@ TEST_P(TracedRun, HoldsWhatWasSeen) {
   EXPECT_EQ(counted, last + 1);
 }
 
+// Where no prompt is counted, pictures have the chunks that are chosen as their columns.
+TEST_P(TracedRun, HasColumnsOfChunks) {
+  auto trace =
+      SelectionTrace::Start(*engine_, {.path = path_, .program = "test", .attention = GetParam()}, prompt_);
+  ASSERT_TRUE(trace);
+  ASSERT_TRUE((*trace)->Finish(Answer()));
+  const TraceHeader header = Read().header;
+  if (header.blocks && header.blocks->tokens >= 16) {
+    EXPECT_EQ(header.columns, *header.blocks);
+  } else {
+    EXPECT_GE(header.columns.tokens, 128);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Methods, TracedRun,
                          testing::Values("longheads,chunk=16,window=64,begin=64", "full",
                                          "infllm,n_init=4,n_local=64,block=8,top_k=3,exec_block=32",

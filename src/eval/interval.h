@@ -24,15 +24,17 @@ class ClusteredScores {
   int64_t n_samples() const { return n_; }
   int64_t n_documents() const { return static_cast<int64_t>(documents_.size()); }
   double mean() const;
-  // The mean's, from the residuals' sums over documents (Liang & Zeger 1986). With one document it is 0 and
-  // says nothing.
+  // The mean's, from the residuals' sums over documents (Liang & Zeger 1986), times sqrt(D / (D - 1)) for D
+  // documents. With one document it is 0 and says nothing.
   double standard_error() const;
 
   // Of scores in 0 .. 1: Wilson's interval of the mean with as many trials as would give this standard error,
-  // p (1 - p) / SE^2; where all scores are alike, with as many as there are documents. For right and wrong
-  // answers to one question per document this is Wilson's interval itself.
+  // p (1 - p) / SE^2, times (z / t)^2, since so few documents know their scatter only roughly: t is
+  // Student's 97.5% point of D - 1 degrees of freedom, z the normal one. Where all scores are alike, with as
+  // many as there are documents. Where each document is right or wrong as a whole this is Wilson's interval
+  // itself, documents being its trials.
   Interval ShareInterval() const;
-  // Of any scores: the mean -/+ 1.96 standard errors. At least two documents.
+  // Of any scores: the mean -/+ t standard errors. With one document it is the mean and says nothing.
   Interval NormalInterval() const;
 
  private:
@@ -40,6 +42,7 @@ class ClusteredScores {
     std::string name;
     double sum = 0;
     int64_t n = 0;
+    bool one_outcome = true;  // all its scores are 0, or all are 1
   };
   std::vector<Document> documents_;  // in the order of their first sample
   int64_t n_ = 0;

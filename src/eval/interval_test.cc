@@ -58,8 +58,30 @@ TEST(Interval, StandardErrorIsOfTheMean) {
   ClusteredScores scores;
   for (const double score : {1.0, 2.0, 3.0, 6.0}) scores.Add(std::to_string(score), score);
   EXPECT_DOUBLE_EQ(scores.mean(), 3);
-  EXPECT_NEAR(scores.standard_error(), std::sqrt(14.0) / 4, 1e-12);
-  EXPECT_NEAR(scores.NormalInterval().high, 3 + 1.959963984540054 * std::sqrt(14.0) / 4, 1e-12);
+  EXPECT_NEAR(scores.standard_error(), std::sqrt(14.0 / 3) / 2, 1e-12);
+  EXPECT_NEAR(scores.NormalInterval().high, 3 + 3.182446305 * std::sqrt(14.0 / 3) / 2, 0.01);
+}
+
+// Points of Student's t from any table of it.
+TEST(Interval, FewScoresKnowTheirScatterRoughly) {
+  for (const auto& [n, t] : {std::pair(2, 12.706205), std::pair(3, 4.302653), std::pair(4, 3.182446),
+                             std::pair(6, 2.570582), std::pair(11, 2.228139), std::pair(31, 2.042272)}) {
+    ClusteredScores scores;
+    for (int i = 0; i < n; ++i) scores.Add(std::to_string(i), 5 + (i % 2));
+    EXPECT_NEAR((scores.NormalInterval().high - scores.mean()) / scores.standard_error(), t, 2e-3 * t) << n;
+  }
+  ClusteredScores one;
+  one.Add("book", 5);
+  EXPECT_EQ(one.NormalInterval().high, 5);
+  // Two shares that are near each other by chance do not make a narrow interval.
+  ClusteredScores near;
+  near.Add("a", 0.50), near.Add("b", 0.52);
+  EXPECT_LT(near.ShareInterval().low, 0.40);
+  EXPECT_GT(near.ShareInterval().high, 0.62);
+  // Many do.
+  ClusteredScores many;
+  for (int i = 0; i < 200; ++i) many.Add(std::to_string(i), i % 2 == 0 ? 0.50 : 0.52);
+  EXPECT_GT(many.ShareInterval().low, 0.508);
 }
 
 }  // namespace
