@@ -43,27 +43,40 @@ Result<BenchmarkItem> BenchmarkTask::Read(const Place& place) const {
   return item;
 }
 
+Result<Sample> BenchmarkTask::SampleOf(const Place& place, const BenchmarkItem& item) const {
+  const BenchmarkDataset& dataset = datasets_[place.dataset];
+  LH_ASSIGN(const FilledPrompt prompt, FillPrompt(dataset.prompt, item.fields, "context"));
+  // The hash stands for all that the file says of the sample; the place keeps equal lines apart.
+  const std::string hash =
+      TextHash(fmt::format("{}\n{}\n{}", prompt.text, item.references.dump(), dataset.max_new));
+  Sample sample{.id = fmt::format("{}-{}-{}", dataset.file, place.line, hash),
+                .document = fmt::format("{}-{}", dataset.file, TextHash(item.fields.at("context"))),
+                .cell = {{"dataset", dataset.name}},
+                .tokens = static_cast<int64_t>(prompt.text.size()) / kBytesPerToken};
+  if (benchmark_.cut != CutRule::kNone) sample.tokens = std::min(sample.tokens, benchmark_.limit);
+  sample.cell.update(item.cell);
+  return sample;
+}
+
 Status BenchmarkTask::AddSamples(std::size_t d, int64_t most) {
   const BenchmarkDataset& dataset = datasets_[d];
+  if (dataset.lines.n_lines() == 0) {
+    return InvalidInput(fmt::format("{} is empty: it has no sample of {}", dataset.lines.name(), name()));
+  }
   std::vector<std::vector<Sample>> documents;
   std::map<std::string, std::size_t> document_of;  // by hash
   const int64_t n = std::min(most, dataset.lines.n_lines());
   for (int64_t i = 0; i < n; ++i) {
-    LH_ASSIGN(const BenchmarkItem item, Read({d, i}));
-    LH_ASSIGN(const FilledPrompt prompt, FillPrompt(dataset.prompt, item.fields, "context"));
-    const std::string document = TextHash(item.fields.at("context"));
+    // Asking says again what is wrong with a damaged line: it fails alone.
+    Sample sample{.id = fmt::format("{}-{}-damaged", dataset.file, i), .cell = {{"dataset", dataset.name}}};
+    const Result<BenchmarkItem> item = Read({d, i});
+    if (item) {
+      LH_ASSIGN(sample, SampleOf({d, i}, *item));
+    }
+    places_[sample.id] = {d, i};
+    const std::string& document = item ? sample.document : sample.id;
     const auto [at, is_new] = document_of.try_emplace(document, documents.size());
     if (is_new) documents.emplace_back();
-    // The hash stands for all that the file says of the sample; the place keeps equal lines apart.
-    const std::string hash =
-        TextHash(fmt::format("{}\n{}\n{}", prompt.text, item.references.dump(), dataset.max_new));
-    Sample sample{.id = fmt::format("{}-{}-{}", dataset.file, i, hash),
-                  .document = fmt::format("{}-{}", dataset.file, document),
-                  .cell = {{"dataset", dataset.name}},
-                  .tokens = static_cast<int64_t>(prompt.text.size()) / kBytesPerToken};
-    if (benchmark_.cut != CutRule::kNone) sample.tokens = std::min(sample.tokens, benchmark_.limit);
-    sample.cell.update(item.cell);
-    places_[sample.id] = {d, i};
     documents[at->second].push_back(std::move(sample));
   }
   for (std::vector<Sample>& questions : documents) {

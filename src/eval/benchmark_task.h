@@ -43,8 +43,9 @@ struct Benchmark {
 
 class BenchmarkTask : public QuestionTask {
  public:
-  // Reads every line once, the first `most_samples` of each data set: a line that is no sample is an error
-  // with its place. Prompts must have every field that their format asks for.
+  // Reads every line once, the first `most_samples` of each data set. A line that is damaged is a sample that
+  // fails when it is asked; a file without lines is an error, and so is a format of prompts that asks for a
+  // field there is not.
   static Result<std::unique_ptr<BenchmarkTask>> Create(Benchmark benchmark,
                                                        std::vector<BenchmarkDataset> datasets,
                                                        int64_t most_samples);
@@ -66,6 +67,7 @@ class BenchmarkTask : public QuestionTask {
   BenchmarkTask(Benchmark benchmark, std::vector<BenchmarkDataset> datasets)
       : benchmark_(std::move(benchmark)), datasets_(std::move(datasets)) {}
   Result<BenchmarkItem> Read(const Place& place) const;
+  Result<Sample> SampleOf(const Place& place, const BenchmarkItem& item) const;
   Status AddSamples(std::size_t dataset, int64_t most);
 
   Benchmark benchmark_;

@@ -245,14 +245,32 @@ TEST_F(BenchmarkTaskTest, WrongOptionsAreRefused) {
       std::string::npos);
 }
 
-TEST_F(BenchmarkTaskTest, ALineThatIsNoSampleIsNamed) {
+TEST_F(BenchmarkTaskTest, ADamagedLineFailsAloneAndIsNamed) {
   fs::copy(kLongBench, directory_.File("longbench"), fs::copy_options::recursive);
   const std::string file = directory_.File("longbench/data/qasper.jsonl");
-  AppendText(file, "\n{\"input\": \"q\"}\n");
-  const TaskOptions::Values options = {{"data", directory_.File("longbench")}, {"tasks", "qasper"}};
-  EXPECT_EQ(Problem("longbench", options), file + ", line 5: has no \"context\"");
-  std::ofstream(file) << "half a li";
-  EXPECT_EQ(Problem("longbench", options), file + ", line 1: is no JSON object");
+  AppendText(file, "\n{\"input\": \"q\"}\nhalf a li");
+  const auto task = Made("longbench", {{"data", directory_.File("longbench")}, {"tasks", "qasper"}});
+  ASSERT_EQ(task->samples().size(), 5U);
+  const auto sound = Made("longbench", {{"data", kLongBench}, {"tasks", "qasper"}});
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(task->samples()[i].id, sound->samples()[i].id);
+  std::vector<TaskRecord> records;
+  const std::string model = directory_.File("tiny.gguf");
+  const TaskHooks hooks{.load = [&](const std::string& spec) { return LoadTiny(model, spec); }};
+  const Status run = RunTask({.attention = {"full"}}, *task, hooks, records);
+  ASSERT_TRUE(run) << run.error().message;
+  ASSERT_EQ(records.size(), 5U);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(records[i].failed, "");
+  EXPECT_EQ(records[3].failed, file + ", line 5: has no \"context\"");
+  EXPECT_EQ(records[3].sample.id, "qasper-3-damaged");
+  EXPECT_EQ(records[4].failed, file + ", line 6: is no JSON object");
+}
+
+TEST_F(BenchmarkTaskTest, AnEmptyFileIsRefused) {
+  fs::copy(kLongBench, directory_.File("longbench"), fs::copy_options::recursive);
+  const std::string file = directory_.File("longbench/data/qasper.jsonl");
+  std::ofstream(file) << "\n  \n";
+  EXPECT_EQ(Problem("longbench", {{"data", directory_.File("longbench")}, {"tasks", "qasper"}}),
+            file + " is empty: it has no sample of longbench");
 }
 
 TEST_F(BenchmarkTaskTest, ARunGoesThroughEveryDataSet) {

@@ -50,13 +50,24 @@ Result<std::unique_ptr<Task>> CountingStarsTask::FromFile(const std::string& pat
                                                           CountingStarsOptions options) {
   std::unique_ptr<CountingStarsTask> task(new CountingStarsTask());
   task->options_ = options;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    return InvalidInput(fmt::format(
+        "--data {}: there is no such file; the project nick7nlp/Counting-Stars publishes its English "
+        "texts as Counting_Stars_EN_acquisition_*.jsonl",
+        path));
+  }
   LH_ASSIGN(task->file_, LineFile::Open(path));
   LH_ASSIGN(const std::string bytes, ReadFile(path));
   task->file_hash_ = TextHash(bytes);
   for (int64_t i = 0; i < task->file_->n_lines(); ++i) {
     Sample sample{.id = fmt::format("{}", i), .number = i};
-    LH_ASSIGN(const Question question, task->Read(sample));
-    const int64_t n_stars = static_cast<int64_t>(question.references.size());
+    const Result<Question> question = task->Read(sample);
+    if (!question) {
+      task->samples_.push_back(std::move(sample));
+      continue;
+    }
+    const int64_t n_stars = static_cast<int64_t>(question->references.size());
     // The official sizes are words.
     LH_ASSIGN(const std::string line, task->file_->Line(i));
     const Json size = Json::parse(line).value("context_size", Json(0));
@@ -65,7 +76,7 @@ Result<std::unique_ptr<Task>> CountingStarsTask::FromFile(const std::string& pat
     sample.cell = {{"stars", n_stars}, {"length", sample.tokens}};
     task->samples_.push_back(std::move(sample));
   }
-  if (task->samples_.empty()) return InvalidInput(fmt::format("{} has no samples", path));
+  if (task->samples_.empty()) return InvalidInput(path + " is empty: it has no sample of Counting-Stars");
   return task;
 }
 

@@ -29,7 +29,7 @@ struct CountingStarsOptions {
 class CountingStarsTask : public QuestionTask {
  public:
   CountingStarsTask(Haystack haystack, CountingStarsOptions options);
-  // The official file's lines are the samples.
+  // The official file's lines are the samples; a damaged one is a sample that fails when it is asked.
   static Result<std::unique_ptr<Task>> FromFile(const std::string& path, CountingStarsOptions options);
 
   std::string name() const override { return "counting-stars"; }

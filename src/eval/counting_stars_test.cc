@@ -96,8 +96,25 @@ TEST_F(CountingStarsTest, ReadsTheOfficialFormat) {
   EXPECT_TRUE(question->text.rest.ends_with("Which?"));
   AppendText(file, "{\"question\": \"text\"}\n");
   const auto broken = MakeTask(CountingStarsKind(), {{"data", file}});
-  ASSERT_FALSE(broken);
-  EXPECT_NE(broken.error().message.find("line 2"), std::string::npos) << broken.error().message;
+  ASSERT_TRUE(broken) << broken.error().message;
+  const auto& stars = static_cast<CountingStarsTask&>(**broken);
+  ASSERT_EQ(stars.samples().size(), 2u);
+  EXPECT_TRUE(stars.Check(*engine_, PromptForm::kChat, nullptr));
+  EXPECT_TRUE(stars.Ask(*engine_, PromptForm::kChat, stars.samples()[0], nullptr));
+  const auto damaged = stars.Ask(*engine_, PromptForm::kChat, stars.samples()[1], nullptr);
+  ASSERT_FALSE(damaged);
+  EXPECT_NE(damaged.error().message.find("line 2"), std::string::npos) << damaged.error().message;
+}
+
+TEST_F(CountingStarsTest, AFileThatIsNotThereOrEmptyIsNamed) {
+  const auto missing = MakeTask(CountingStarsKind(), {{"data", "/nowhere/stars.jsonl"}});
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("--data /nowhere/stars.jsonl"), std::string::npos);
+  EXPECT_NE(missing.error().message.find("Counting_Stars_EN_acquisition_*.jsonl"), std::string::npos);
+  AppendText(directory_.File("empty.jsonl"), "\n");
+  const auto empty = MakeTask(CountingStarsKind(), {{"data", directory_.File("empty.jsonl")}});
+  ASSERT_FALSE(empty);
+  EXPECT_NE(empty.error().message.find("is empty"), std::string::npos) << empty.error().message;
 }
 
 TEST_F(CountingStarsTest, MoreStarsThanWordsIsRefused) {

@@ -161,8 +161,8 @@ TaskKind NeedleKind() {
                   {"repeats", "N", "1", "pieces of the haystack for each length and depth"},
                   {"needle", "TEXT", kNeedle, "the sentence"},
                   {"question", "TEXT", kQuestion, "what it answers"},
-                  {"expect", "TEXT", kExpected,
-                   "what a right answer has, whatever the case; several with ';' between"},
+                  {"expect", "TEXT;...", kExpected,
+                   "what a right answer has, whatever the case: all of these"},
                   {"predict", "N", "50", "most tokens of an answer"},
                   Haystack::Option()},
       .notes =

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <set>
 
 #include "eval/random.h"
@@ -61,6 +62,14 @@ std::vector<BenchNeedle> StandardBenchNeedles() {
 }
 
 Result<std::vector<BenchNeedle>> ReadBenchNeedles(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    return InvalidInput(
+        fmt::format("--needles {}: there is no such file; NeedleBench (the data set opencompass/NeedleBench) "
+                    "publishes its "
+                    "needles as needles.jsonl",
+                    path));
+  }
   LH_ASSIGN(const LineFile file, LineFile::Open(path));
   std::vector<BenchNeedle> needles;
   std::set<std::string> subjects, keywords;

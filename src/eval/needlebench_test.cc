@@ -99,6 +99,9 @@ TEST_F(NeedleBenchTest, RefusesByName) {
   };
   refused({{"depths", "50,10"}}, "--depths must rise");
   refused({{"depths", "0,101"}}, "--depths has 101");
+  refused({{"needles", "/nowhere/n.jsonl"}},
+          "--needles /nowhere/n.jsonl: there is no such file; NeedleBench");
+  refused({{"needles", "/nowhere/n.jsonl"}}, "needles.jsonl");
   const Status status =
       Make({.lengths = {800}, .depths = {0, 50, 100}}).Check(*engine_, PromptForm::kChat, nullptr);
   EXPECT_TRUE(status);

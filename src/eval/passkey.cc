@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <system_error>
 
+#include "base/seconds.h"
 #include "engine/selection_trace.h"
 #include "eval/experiment.h"
 
@@ -111,11 +113,18 @@ struct Run {
   // With the answer; the same for all cases of a length, which is met within 1%.
   int64_t LongestText(int64_t length) const { return length + length / 100 + setup.max_tokens; }
 
+  // Null where the case is to be run.
+  const PasskeyRecord* Done(const std::string& attention, const PasskeyCase& c) const;
   Status CheckMethods();
-  Result<PasskeyRecord> RunCase(Engine& engine, PromptReader& reader, const std::string& attention,
-                                const PasskeyCase& c);
+  // Fills in what comes of the case.
+  Status RunCase(Engine& engine, PromptReader& reader, PasskeyRecord& record);
   Status RunMethod(const std::string& attention);
 };
+
+const PasskeyRecord* Run::Done(const std::string& attention, const PasskeyCase& c) const {
+  const PasskeyRecord* const found = log.Find(setup, attention, c);
+  return found != nullptr && !found->failed.empty() && options.retry_failed ? nullptr : found;
+}
 
 // Loads the model once with every method: what is wrong with one of them shows before hours of work.
 Status Run::CheckMethods() {
@@ -145,11 +154,10 @@ std::string TracePath(const PasskeyOptions& options, const std::string& attentio
          fmt::format("{}-{}-{}-{}.trace", attention, c.length, c.depth(), c.repeat);
 }
 
-Result<PasskeyRecord> Run::RunCase(Engine& engine, PromptReader& reader, const std::string& attention,
-                                   const PasskeyCase& c) {
-  const auto start = std::chrono::steady_clock::now();
-  const int64_t key = PasskeyKey(options.seed, c);
-  LH_ASSIGN(const Prompt prompt, BuildPasskeyPrompt(engine, setup.style, c, key, hooks.cancel));
+Status Run::RunCase(Engine& engine, PromptReader& reader, PasskeyRecord& record) try {
+  const std::string& attention = record.attention;
+  const PasskeyCase& c = record.which;
+  LH_ASSIGN(const Prompt prompt, BuildPasskeyPrompt(engine, setup.style, c, record.key, hooks.cancel));
   LH_ASSIGN(const bool changed, engine.ExpectText(LongestText(c.length)));
   if (changed) reader.Forget();
   const auto on_prefill = [&](int64_t n_tokens) {
@@ -161,32 +169,29 @@ Result<PasskeyRecord> Run::RunCase(Engine& engine, PromptReader& reader, const s
                                            {.path = TracePath(options, attention, c),
                                             .program = by.program,
                                             .attention = attention,
-                                            .needle = PasskeySentence(key)},
+                                            .needle = PasskeySentence(record.key)},
                                            prompt.tokens));
   }
   LH_ASSIGN(PromptReader::Prompted prompted, reader.Read(prompt, hooks.cancel, on_prefill));
   const int64_t shared = prompted.shared;
-  LH_ASSIGN(PasskeyAnswer answer, AnswerPasskey(engine, setup.style.form, prompt, key, std::move(prompted),
-                                                setup.max_tokens, hooks.cancel, trace.get()));
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return PasskeyRecord{.setup = setup,
-                       .attention = attention,
-                       .which = c,
-                       .key = key,
-                       .tokens = static_cast<int64_t>(prompt.tokens.size()),
-                       .shared = shared,
-                       .answer = std::move(answer.text),
-                       .correct = answer.correct,
-                       .digits_right = answer.digits_right,
-                       .digits = answer.digits,
-                       .seconds = seconds.count(),
-                       .by = by};
+  LH_ASSIGN(PasskeyAnswer answer,
+            AnswerPasskey(engine, setup.style.form, prompt, record.key, std::move(prompted), setup.max_tokens,
+                          hooks.cancel, trace.get()));
+  record.tokens = static_cast<int64_t>(prompt.tokens.size());
+  record.shared = shared;
+  record.answer = std::move(answer.text);
+  record.correct = answer.correct;
+  record.digits_right = answer.digits_right;
+  record.digits = answer.digits;
+  return {};
+} catch (const std::bad_alloc&) {
+  return MakeError(ErrorKind::kOutOfMemory, "out of memory");
 }
 
 Status Run::RunMethod(const std::string& attention) {
   std::vector<PasskeyCase> left;
   for (const PasskeyCase& c : cases) {
-    if (const PasskeyRecord* const done = log.Find(setup, attention, c)) {
+    if (const PasskeyRecord* const done = Done(attention, c)) {
       log.AddFound(*done);
     } else {
       left.push_back(c);
@@ -203,7 +208,20 @@ Status Run::RunMethod(const std::string& attention) {
   PromptReader reader(*engine, /*share=*/true);
   for (const PasskeyCase& c : left) {
     if (Cancelled(hooks.cancel)) return Interrupted();
-    LH_ASSIGN(const PasskeyRecord record, RunCase(*engine, reader, attention, c));
+    const auto start = std::chrono::steady_clock::now();
+    PasskeyRecord record{.setup = setup,
+                         .attention = attention,
+                         .which = c,
+                         .key = PasskeyKey(options.seed, c),
+                         .answer = {},
+                         .by = by};
+    const Status done = RunCase(*engine, reader, record);
+    if (!done && done.error().kind == ErrorKind::kCancelled) return Interrupted();
+    if (!done) {
+      record.failed = done.error().message;
+      reader.Forget();  // frees what it kept, should memory have been short
+    }
+    record.seconds = SecondsSince(start);
     LH_TRY(log.AddRun(record));
   }
   return {};

@@ -42,8 +42,9 @@ struct PasskeyOptions {
   int64_t max_tokens = 0;        // of a free answer; 0: 32 in the chat form, 10 in the plain one
   std::string out_dir;           // empty: nothing is kept
   std::string backend = "auto";
-  std::string rope;       // how `load` changes the model's own frequencies, as typed; for the records
-  std::string trace_dir;  // gets a trace of each case that is run; empty: none
+  std::string rope;           // how `load` changes the model's own frequencies, as typed; for the records
+  std::string trace_dir;      // gets a trace of each case that is run; empty: none
+  bool retry_failed = false;  // runs cases that have failed before once more
 };
 
 inline constexpr int64_t kChatAnswerTokens = 32;
@@ -64,7 +65,8 @@ struct PasskeyHooks {
 };
 
 // Runs every case that out_dir does not hold yet: method by method, and within one by how deep the key lies,
-// so that the common text only grows. `records` gets all cases that are done, also where an Error ends the
+// so that the common text only grows. A case that fails is kept as failed, with its reason; the others go on.
+// `records` gets all cases that are done, also where an Error ends the
 // run. Methods and options are checked before the first case.
 Status RunPasskey(const PasskeyOptions& options, const PasskeyHooks& hooks,
                   std::vector<PasskeyRecord>& records);

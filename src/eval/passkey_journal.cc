@@ -13,10 +13,14 @@ namespace longheads {
 namespace {
 
 struct Totals {
-  int64_t cases = 0, correct = 0, digits_right = 0, digits = 0, tokens = 0, shared = 0;
-  double seconds = 0;
+  int64_t cases = 0, correct = 0, digits_right = 0, digits = 0, tokens = 0, shared = 0, failed = 0;
+  double seconds = 0;  // of those that did not fail, as all but `failed`
 
   void Add(const PasskeyRecord& record) {
+    if (!record.failed.empty()) {
+      ++failed;
+      return;
+    }
     ++cases;
     correct += record.correct ? 1 : 0;
     digits_right += record.digits_right;
@@ -26,6 +30,15 @@ struct Totals {
     seconds += record.seconds;
   }
 };
+
+// Whether the case at `i` failed and was run again: what came of it then is what counts.
+bool WasRunAgain(std::span<const PasskeyRecord> records, std::size_t i) {
+  const PasskeyRecord& record = records[i];
+  return !record.failed.empty() &&
+         std::ranges::any_of(records.subspan(i + 1), [&](const PasskeyRecord& later) {
+           return later.SameCase(record.setup, record.attention, record.which);
+         });
+}
 
 }  // namespace
 
@@ -38,16 +51,20 @@ std::string PasskeyJson(const PasskeyRecord& r) {
       {"repeat", r.which.repeat},
       {"seed", r.setup.seed},
       {"key", r.key},
-      {"answer", r.answer},
-      {"correct", r.correct},
-      {"digits_right", r.digits_right},
-      {"digits", r.digits},
-      {"seconds", std::round(r.seconds * 1000) / 1000},
-      {"shared", r.shared},
-      {"form", PromptFormName(r.setup.style.form)},
-      {"filler", PasskeyFillerName(r.setup.style.filler)},
-      {"max_tokens", r.setup.max_tokens},
   };
+  if (r.failed.empty()) {
+    json["answer"] = r.answer;
+    json["correct"] = r.correct;
+    json["digits_right"] = r.digits_right;
+    json["digits"] = r.digits;
+  } else {
+    json["failed"] = r.failed;
+  }
+  json["seconds"] = std::round(r.seconds * 1000) / 1000;
+  json["shared"] = r.shared;
+  json["form"] = PromptFormName(r.setup.style.form);
+  json["filler"] = PasskeyFillerName(r.setup.style.filler);
+  json["max_tokens"] = r.setup.max_tokens;
   AddModelSetup(r.setup.model, json);
   AddProvenance(r.by, json);
   return JsonLine(json);
@@ -68,10 +85,15 @@ Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
   r.tokens = JsonCount(json, "tokens");
   r.shared = JsonCount(json, "shared");
   r.key = JsonCount(json, "key");
-  r.answer = json.at("answer");
-  r.correct = json.at("correct");
-  r.digits_right = JsonCount(json, "digits_right");
-  r.digits = JsonCount(json, "digits");
+  if (json.contains("failed")) {
+    r.failed = json["failed"];
+    if (r.failed.empty()) return InvalidInput("'failed' gives no reason");
+  } else {
+    r.answer = json.at("answer");
+    r.correct = json.at("correct");
+    r.digits_right = JsonCount(json, "digits_right");
+    r.digits = JsonCount(json, "digits");
+  }
   r.seconds = JsonNumber(json, "seconds", 0, 1e12);
   r.by = ParseProvenance(json);
   r.setup = {.model = ParseModelSetup(json),
@@ -92,7 +114,9 @@ std::string PasskeyCsv(std::span<const PasskeyRecord> records) {
     Totals totals;
   };
   std::vector<Row> rows;
-  for (const PasskeyRecord& record : records) {
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (WasRunAgain(records, i)) continue;
+    const PasskeyRecord& record = records[i];
     PasskeySetup setup = record.setup;
     setup.seed = 0;
     const auto same = [&](const Row& row) {
@@ -104,19 +128,19 @@ std::string PasskeyCsv(std::span<const PasskeyRecord> records) {
   }
   std::string csv =
       "attn,length,cases,correct,digits_right,digits,mean_tokens,mean_shared,seconds,model,form,filler,"
-      "compute,kv,backend,max_tokens,rope,model_fingerprint\n";
+      "compute,kv,backend,max_tokens,rope,model_fingerprint,failed\n";
   for (const Row& row : rows) {
     const Totals& t = row.totals;
     const auto mean = [&](int64_t total) {
-      return static_cast<double>(total) / static_cast<double>(t.cases);
+      return static_cast<double>(total) / static_cast<double>(std::max<int64_t>(1, t.cases));
     };
-    csv += fmt::format("{},{},{},{},{},{},{:.1f},{:.1f},{:.3f},{},{},{},{},{},{},{},{},{}\n",
+    csv += fmt::format("{},{},{},{},{},{},{:.1f},{:.1f},{:.3f},{},{},{},{},{},{},{},{},{},{}\n",
                        CsvField(row.attention), row.length, t.cases, t.correct, t.digits_right, t.digits,
                        mean(t.tokens), mean(t.shared), t.seconds, CsvField(row.setup.model.model),
                        PromptFormName(row.setup.style.form), PasskeyFillerName(row.setup.style.filler),
                        row.setup.model.compute, row.setup.model.kv, row.setup.model.backend,
                        row.setup.max_tokens, CsvField(row.setup.model.rope),
-                       CsvField(row.setup.model.fingerprint));
+                       CsvField(row.setup.model.fingerprint), t.failed);
   }
   return csv;
 }
@@ -128,9 +152,10 @@ std::string PasskeyTable(std::span<const PasskeyRecord> records, std::span<const
     for (const PasskeyRecord& record : records) {
       if (record.which.length == length && record.attention == spec) t.Add(record);
     }
-    return t.cases == 0
-               ? "-"
-               : fmt::format("{}/{} free, {}/{} digits", t.correct, t.cases, t.digits_right, t.digits);
+    const std::string failed = t.failed == 0 ? "" : fmt::format("{} failed", t.failed);
+    if (t.cases == 0) return failed.empty() ? "-" : failed;
+    return fmt::format("{}/{} free, {}/{} digits{}{}", t.correct, t.cases, t.digits_right, t.digits,
+                       failed.empty() ? "" : ", ", failed);
   });
 }
 

@@ -37,6 +37,7 @@ struct PasskeyRecord {
   int64_t digits = 0;
   double seconds = 0;  // spent on this case alone
   Provenance by = {};
+  std::string failed = {};  // why there is no answer: neither right nor wrong; empty where there is one
 
   bool SameCase(const PasskeySetup& other_setup, const std::string& other_attention,
                 const PasskeyCase& other) const {
@@ -48,11 +49,12 @@ std::string PasskeyJson(const PasskeyRecord& record);  // one line, without its 
 // Refuses a line that PasskeyJson did not write.
 Result<PasskeyRecord> ParsePasskeyJson(const std::string& line);
 
-// Totals by setup (whatever the seed), method and length, in the records' order, with a header line.
+// Totals by setup (whatever the seed), method and length, in the records' order, with a header line. Failed
+// cases are counted beside them, not in them, and not at all where a later record is of the same case.
 std::string PasskeyCsv(std::span<const PasskeyRecord> records);
 
-// Rows are methods, columns lengths, in the order given: "9/10 free, 48/50 digits"; '-' where there is
-// nothing yet. Several lines.
+// Rows are methods, columns lengths, in the order given: "9/10 free, 48/50 digits, 1 failed"; '-' where
+// there is nothing yet. Several lines.
 std::string PasskeyTable(std::span<const PasskeyRecord> records, std::span<const std::string> attention,
                          std::span<const int64_t> lengths);
 

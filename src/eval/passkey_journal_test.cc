@@ -156,6 +156,52 @@ TEST(PasskeyJournal, SummaryHasTotalsByMethodAndLength) {
   EXPECT_NE(csv.find("\nfull,4096,1,0,2,5,"), std::string::npos) << csv;
 }
 
+PasskeyRecord FailedExample(const std::string& attention, int64_t length) {
+  PasskeyRecord record = Example(attention, length, false);
+  record.answer = "";
+  record.digits_right = record.digits = 0;
+  record.failed = "out of memory";
+  return record;
+}
+
+TEST(PasskeyJournal, FailedCaseHasAReasonAndNoAnswer) {
+  const PasskeyRecord record = FailedExample("full", 4096);
+  const std::string line = PasskeyJson(record);
+  EXPECT_EQ(line.find("\"correct\""), std::string::npos) << line;
+  const auto back = ParsePasskeyJson(line);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->failed, "out of memory");
+  EXPECT_EQ(PasskeyJson(*back), line);
+  std::string nameless = line;
+  nameless.replace(nameless.find("out of memory"), 13, "");
+  EXPECT_FALSE(ParsePasskeyJson(nameless));
+}
+
+TEST(PasskeyJournal, SummaryCountsFailedCasesBesideTheOthersUntilTheyAreRunAgain) {
+  std::vector<PasskeyRecord> records = {FailedExample("full", 4096), Example("full", 4096, true),
+                                        FailedExample("full", 8192)};
+  records[0].which.repeat = 7;
+  const std::string before = PasskeyCsv(records);
+  EXPECT_NE(before.find("\nfull,4096,1,1,5,5,4094.0,100.0,1.250,"), std::string::npos) << before;
+  EXPECT_NE(before.find("\nfull,8192,0,0,0,0,0.0,0.0,0.000,"), std::string::npos) << before;
+  EXPECT_NE(before.find(",1\nfull,8192"), std::string::npos) << before;
+  records.push_back(Example("full", 4096, false));
+  records.back().which.repeat = 7;
+  const std::string after = PasskeyCsv(records);
+  EXPECT_NE(after.find("\nfull,4096,2,1,7,10,"), std::string::npos) << after;
+  EXPECT_NE(after.find(",0\nfull,8192"), std::string::npos) << after;
+}
+
+TEST(PasskeyTable, FailedCasesStandBesideTheOthers) {
+  const std::vector<PasskeyRecord> records = {Example("full", 1000, true), FailedExample("full", 1000),
+                                              FailedExample("full", 4096)};
+  const std::vector<std::string> attention = {"full"};
+  const std::vector<int64_t> lengths = {1000, 4096};
+  EXPECT_EQ(PasskeyTable(records, attention, lengths),
+            "attn                            1000        4k\n"
+            "full  1/1 free, 5/5 digits, 1 failed  1 failed\n");
+}
+
 TEST(PasskeyTable, HasMethodsAsRowsAndLengthsAsColumns) {
   const std::vector<PasskeyRecord> records = {Example("full", 4096, true), Example("full", 4096, false),
                                               Example("auto", 1000, true)};

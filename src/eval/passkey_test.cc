@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <new>
 
 #include "eval/tiny_engine_for_test.h"
 
@@ -188,6 +189,37 @@ TEST_F(PasskeyTest, ProgressOfACaseGoesFromNothingToAllOfWhatIsRead) {
   };
   ASSERT_TRUE(RunPasskey(Options(), hooks, records_));
   EXPECT_DOUBLE_EQ(shares.back(), 1);
+}
+
+TEST_F(PasskeyTest, FailedCaseIsKeptWithItsReasonAndTheOthersGoOn) {
+  PasskeyOptions options = Options();
+  options.out_dir = directory_.File("out");
+  PasskeyHooks hooks = Hooks();
+  bool short_of_memory = true;
+  hooks.on_prefill = [&](const std::string&, const PasskeyCase& c, int64_t) {
+    if (short_of_memory && c.length == 2000) throw std::bad_alloc();
+    return std::function<void(double)>();
+  };
+  const auto run = [&] {
+    records_.clear();
+    n_found_ = n_run_ = 0;
+    return RunPasskey(options, hooks, records_);
+  };
+  ASSERT_TRUE(run());
+  ASSERT_EQ(records_.size(), 4u);
+  for (const PasskeyRecord& record : records_) {
+    EXPECT_EQ(record.failed, record.which.length == 2000 ? "out of memory" : "");
+    EXPECT_FALSE(record.correct && !record.failed.empty());
+  }
+  short_of_memory = false;
+  ASSERT_TRUE(run());
+  EXPECT_EQ(n_run_, 0) << "a failed case is done until it is asked for";
+  options.retry_failed = true;
+  ASSERT_TRUE(run());
+  EXPECT_EQ(n_run_, 2);
+  for (const PasskeyRecord& record : records_) EXPECT_EQ(record.failed, "");
+  ASSERT_TRUE(run());
+  EXPECT_EQ(n_run_, 0);
 }
 
 TEST_F(PasskeyTest, WrongMethodIsRefusedBeforeTheFirstCase) {

@@ -184,6 +184,7 @@ Status RulerTask::AddFile(const RulerTaskInfo& task, int64_t length) {
   const std::string hash = TextHash(bytes);
   LH_ASSIGN(LineFile file, LineFile::Open(path.string()));
   int64_t n = file.n_lines();
+  if (n == 0) return InvalidInput(path.string() + " is empty: it has no sample of RULER");
   if (options_.n_repeats > 0) n = std::min(n, options_.n_repeats);
   for (int64_t i = 0; i < n; ++i) {
     samples_.push_back({.id = fmt::format("{}-{}-line{}-of-{}", task.name, length, i, hash),
@@ -199,6 +200,11 @@ Status RulerTask::AddFile(const RulerTaskInfo& task, int64_t length) {
 Json RulerTask::Setup() const {
   if (options_.data.empty()) return {{"version", 1}, {"seed", options_.seed}};
   return {{"version", 1}, {"data", "official"}};
+}
+
+Status RulerTask::Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const {
+  // What official files hold is not the model's to refuse; a damaged line fails alone.
+  return options_.data.empty() ? QuestionTask::Check(engine, form, cancel) : Status();
 }
 
 Result<Question> RulerTask::Ask(const Engine& engine, PromptForm form, const Sample& sample,

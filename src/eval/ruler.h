@@ -52,6 +52,7 @@ class RulerTask : public QuestionTask {
   MeasureName measure() const override { return {.name = "accuracy"}; }
   Json Setup() const override;
   const std::vector<Sample>& samples() const override { return samples_; }
+  Status Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const override;
   Result<Question> Ask(const Engine& engine, PromptForm form, const Sample& sample,
                        const CancelToken* cancel) const override;
   Score Judge(const Question& question, const std::string& answer) const override;

@@ -138,6 +138,11 @@ TEST_F(RulerTest, RefusesByName) {
   const auto question = Ask(**bad, 0);
   ASSERT_FALSE(question);
   EXPECT_NE(question.error().message.find("line 1"), std::string::npos) << question.error().message;
+  EXPECT_TRUE((*bad)->Check(*engine_, PromptForm::kChat, nullptr)) << "a damaged line fails alone";
+  std::filesystem::create_directories(directory_.File("bad/4096/data/cwe"));
+  AppendText(directory_.File("bad/4096/data/cwe/validation.jsonl"), "\n");
+  refused({{"data", directory_.File("bad")}, {"tasks", "cwe"}, {"lengths", "4k"}},
+          "validation.jsonl is empty");
 }
 
 }  // namespace

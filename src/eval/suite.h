@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "eval/ablation.h"
 #include "eval/task_options.h"
+#include "rope/overrides.h"
 
 namespace longheads {
 
@@ -16,14 +18,20 @@ struct SuiteModel {
   std::string file;  // empty: the default model
   std::string compute = "auto";
   std::string kv_type = "auto";
+  std::string kv_ram = "0";
+  std::string kv_disk = "/var/tmp";
+  std::string kv_disk_max = "0";
+  RopeOverrides rope = {};
 };
 
 struct SuiteTask {
   std::string name;
   TaskOptions::Values options;  // "lengths" is there where the suite has it and the task takes it
   std::string form = "auto";
-  std::vector<std::string> attention;  // specs
-  std::string place;                   // in the file, for messages: "tasks[2] (needle)"
+  std::vector<std::string> attention;          // specs
+  std::vector<AblationVariant> variants = {};  // of an ablation, whose specs `attention` has; else none
+  std::string place;                           // in the file, for messages: "tasks[2] (needle)"
+  bool retry_failed = false;                   // the file does not say it: who runs the suite may set it
 };
 
 struct Suite {
@@ -35,7 +43,8 @@ struct Suite {
 // What a suite may name besides the tasks of task_registry.h, with the options that each takes.
 using SuiteExtras = std::map<std::string, std::vector<TaskOption>, std::less<>>;
 
-// `file` is for messages. Options are checked by name here, by value when their task is made.
+// `file` is for messages. Methods are checked here so far as that can be without a model, options of tasks by
+// name; by value when their task is made.
 Result<Suite> ParseSuite(std::string_view json, const std::string& file, const SuiteExtras& extras);
 
 }  // namespace longheads

@@ -42,6 +42,50 @@ TEST(Suite, StandsForTheDefaultModelAndMethods) {
   EXPECT_TRUE(suite->tasks[0].options.empty());
 }
 
+TEST(Suite, ListsAreGivenAsEachOptionTakesThem) {
+  const auto suite = ParseSuite(R"({"tasks": [
+    {"task": "needle", "needle": "n", "question": "q", "expect": ["blue, cold", "stone"], "lengths": [600, "4k"]},
+    {"task": "ruler", "tasks": ["niah_single_1", "niah_multikey_2"]}]})",
+                                "s.json", kExtras);
+  ASSERT_TRUE(suite) << suite.error().message;
+  EXPECT_EQ(suite->tasks[0].options.at("expect"), "blue, cold;stone");
+  EXPECT_EQ(suite->tasks[0].options.at("lengths"), "600,4k");
+  EXPECT_EQ(suite->tasks[1].options.at("tasks"), "niah_single_1,niah_multikey_2");
+}
+
+TEST(Suite, ModelsSayWhereKeysLieAndHowPositionsTurn) {
+  const auto suite = ParseSuite(R"({
+    "models": [{"kv-ram": "64m", "kv-disk": "/tmp", "kv-disk-max": "2g"},
+               {"rope-scaling": "yarn", "rope-scale": 4, "yarn-orig-ctx": "2k", "yarn-beta-fast": 16.5}],
+    "tasks": ["needle"]})",
+                                "s.json", kExtras);
+  ASSERT_TRUE(suite) << suite.error().message;
+  EXPECT_EQ(suite->models[0].kv_ram, "64m");
+  EXPECT_EQ(suite->models[0].kv_disk, "/tmp");
+  EXPECT_EQ(suite->models[0].kv_disk_max, "2g");
+  EXPECT_EQ(suite->models[0].rope.Text(), "");
+  EXPECT_EQ(suite->models[1].rope.Text(),
+            "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 2048 --yarn-beta-fast 16.5");
+}
+
+TEST(Suite, AnAblationIsItsTaskOnEveryVariant) {
+  const auto suite = ParseSuite(R"({"lengths": ["8k"], "tasks": [
+    {"task": "ablation", "of": {"task": "ruler", "tasks": "niah_single_1", "form": "plain"}},
+    {"task": "ablation", "of": "needle", "chunk": 128, "window": "2k", "base": ""}]})",
+                                "s.json", kExtras);
+  ASSERT_TRUE(suite) << suite.error().message;
+  const SuiteTask& task = suite->tasks[0];
+  EXPECT_EQ(task.name, "ruler");
+  EXPECT_EQ(task.form, "plain");
+  EXPECT_EQ(task.options.at("tasks"), "niah_single_1");
+  EXPECT_EQ(task.options.at("lengths"), "8k");
+  ASSERT_EQ(task.variants.size(), 12u);
+  ASSERT_EQ(task.attention.size(), 12u);
+  EXPECT_EQ(task.attention[0], "longheads,chunk=256,window=4096,begin=window");
+  EXPECT_EQ(task.variants[3].attention, task.attention[3]);
+  EXPECT_EQ(suite->tasks[1].attention[0], "longheads,chunk=128,window=2048");
+}
+
 TEST(Suite, RefusesByTheKey) {
   const auto refused = [](const std::string& json, const std::string& words) {
     const auto suite = ParseSuite(json, "s.json", kExtras);
@@ -70,6 +114,45 @@ TEST(Suite, RefusesByTheKey) {
   refused(R"({"tasks": ["needle"], "models": [{"name": "a"}]})", "'models[0].name'");
   refused(R"({"tasks": ["needle"], "models": [{"compute": 8}]})", "'models[0].compute'");
   refused(R"({"tasks": ["needle"], "out": 1})", "'out'");
+  refused(R"({"tasks": [{"task": "needle", "depths": [1, 2]}]})", "'tasks[0].depths' is a list");
+  refused(R"({"tasks": [{"task": "needle", "needle": ["a"]}]})", "'tasks[0].needle' is a list");
+  refused(R"({"tasks": [{"task": "needle", "expect": ["a;b", "c"]}]})", "'tasks[0].expect[0]' has a ';'");
+  refused(R"({"tasks": [{"task": "needle", "expect": ["a", ""]}]})", "'tasks[0].expect[1]'");
+  refused(R"({"tasks": ["needle"], "tasks": ["ppl"]})", "'tasks' stands twice");
+  refused(R"({"tasks": [{"task": "needle", "depths": 3, "depths": 5}]})", "'depths' stands twice");
+  refused(R"({"tasks": ["needle"], "models": [{"kv-ram": 64}]})", "'models[0].kv-ram'");
+  refused(R"({"tasks": ["needle"], "models": [{"rope-scale": "4"}]})", "'models[0].rope-scale'");
+  refused(R"({"tasks": ["needle"], "models": [{"yarn-orig-ctx": "far"}]})", "'models[0].yarn-orig-ctx'");
+}
+
+TEST(Suite, RefusesMethodsThatNoModelCanHave) {
+  const auto refused = [](const std::string& json, const std::string& place, const std::string& words) {
+    const auto suite = ParseSuite(json, "s.json", kExtras);
+    ASSERT_FALSE(suite) << json;
+    EXPECT_NE(suite.error().message.find(place), std::string::npos) << suite.error().message;
+    EXPECT_NE(suite.error().message.find(words), std::string::npos) << suite.error().message;
+  };
+  refused(R"({"tasks": ["needle"], "methods": ["full", "longhead"]})", "'methods[1]'", "longheads");
+  refused(R"({"tasks": ["needle", {"task": "ppl", "methods": ["fill"]}]})", "'tasks[1].methods[0]'", "full");
+  refused(R"({"tasks": ["needle"], "methods": ["full;longheads,chunks=8"]})", "'methods[0]'", "chunks");
+  refused(R"({"tasks": ["needle"], "methods": ["yarn:factr=2+full"]})", "'methods[0]'", "factr");
+}
+
+TEST(Suite, RefusesWhatIsNoAblation) {
+  const auto refused = [](const std::string& task, const std::string& words) {
+    const auto suite = ParseSuite(R"({"tasks": [)" + task + "]}", "s.json", kExtras);
+    ASSERT_FALSE(suite) << task;
+    EXPECT_NE(suite.error().message.find(words), std::string::npos) << suite.error().message;
+  };
+  refused(R"("ablation")", "'tasks[0]' must be an object with 'of'");
+  refused(R"({"task": "ablation", "of": "passkey"})", "'tasks[0].of' is 'passkey'");
+  refused(R"({"task": "ablation", "of": "ablation"})", "'tasks[0].of.task' is 'ablation'");
+  refused(R"({"task": "ablation", "of": "needle", "methods": ["full"]})", "'tasks[0].methods' is no key");
+  refused(R"({"task": "ablation", "of": {"task": "needle", "methods": ["full"]}})",
+          "'tasks[0].of.methods' is no key");
+  refused(R"({"task": "ablation", "of": "needle", "chunk": 100})",
+          "'tasks[0]' --window 4096 and --chunk 100");
+  refused(R"({"task": "ablation", "of": "needle", "base": "begins=window"})", "'tasks[0].base'");
 }
 
 }  // namespace

@@ -32,8 +32,11 @@ Result<GreedyAnswer> AnswerGreedily(Engine& engine, PromptReader::Prompted& prom
 }
 
 Status QuestionTask::Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const {
-  const auto shortest = std::ranges::min_element(samples(), {}, &Sample::tokens);
-  if (shortest != samples().end()) LH_TRY(Ask(engine, form, *shortest, cancel));
+  const Sample* shortest = nullptr;
+  for (const Sample& sample : samples()) {
+    if (sample.tokens > 0 && (shortest == nullptr || sample.tokens < shortest->tokens)) shortest = &sample;
+  }
+  if (shortest != nullptr) LH_TRY(Ask(engine, form, *shortest, cancel));
   return {};
 }
 

@@ -115,7 +115,7 @@ class QuestionTask : public Task {
                                const CancelToken* cancel) const = 0;
   virtual Score Judge(const Question& question, const std::string& answer) const = 0;
 
-  // Asks the shortest sample.
+  // Asks the shortest of the samples whose length is known.
   Status Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const override;
   Result<SampleOutcome> Measure(const TaskContext& context, const Sample& sample) override;
 };

@@ -23,6 +23,12 @@ std::vector<std::string> Split(const std::string& text, char separator) {
 
 }  // namespace
 
+char ListSeparator(const TaskOption& option) {
+  constexpr std::string_view kMore = "...";
+  const std::string& type = option.type;
+  return type.size() > kMore.size() && type.ends_with(kMore) ? type[type.size() - kMore.size() - 1] : '\0';
+}
+
 TaskOptions::TaskOptions(std::span<const TaskOption> known, Values given)
     : known_(known), given_(std::move(given)) {
   for (const auto& [name, value] : given_) {

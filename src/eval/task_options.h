@@ -16,10 +16,14 @@ namespace longheads {
 
 struct TaskOption {
   std::string name;      // "depths": --depths of the command, a key of a suite
-  std::string type;      // "N", "FILE", "plain|chat"
+  std::string type;      // "N", "FILE", "plain|chat"; a list's shows what stands between: "N,N,..."
   std::string standard;  // as typed where it is not given
   std::string meaning;
 };
+
+// What stands between the values of an option that takes several, by its type: ',' of "N,N,..."; 0 where it
+// takes one.
+char ListSeparator(const TaskOption& option);
 
 // Reads options by name; values are as typed. The first thing wrong is remembered and comes out of status();
 // options that the task does not have are wrong from the start.

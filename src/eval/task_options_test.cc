@@ -68,5 +68,12 @@ TEST(TaskRegistry, StandardsOfEveryTaskAreTaken) {
   EXPECT_EQ(FindTaskKind("no-such"), nullptr);
 }
 
+TEST(TaskOptions, ATypeShowsWhatStandsBetweenValues) {
+  EXPECT_EQ(ListSeparator({.name = "a", .type = "N,N,...", .standard = "", .meaning = ""}), ',');
+  EXPECT_EQ(ListSeparator({.name = "a", .type = "TEXT;...", .standard = "", .meaning = ""}), ';');
+  EXPECT_EQ(ListSeparator({.name = "a", .type = "N", .standard = "", .meaning = ""}), '\0');
+  EXPECT_EQ(ListSeparator({.name = "a", .type = "...", .standard = "", .meaning = ""}), '\0');
+}
+
 }  // namespace
 }  // namespace longheads

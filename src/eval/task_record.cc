@@ -22,12 +22,16 @@ struct Cell {
   ClusteredScores scores;
   int64_t failed = 0;
   double tokens = 0, seconds = 0;
-  struct ValueSum {
-    double sum = 0;
+  struct ValueMean {
+    double mean = 0;
     int64_t n = 0;
-    double mean() const { return sum / static_cast<double>(n); }
+    // No sum, which huge values would take beyond any number.
+    void Add(double value) {
+      ++n;
+      mean += value / static_cast<double>(n) - mean / static_cast<double>(n);
+    }
   };
-  std::map<std::string, ValueSum> values;
+  std::map<std::string, ValueMean> values;
 
   explicit Cell(const TaskRecord& record) : first(&record) {}
   void Add(const TaskRecord& record) {
@@ -38,10 +42,8 @@ struct Cell {
     }
     tokens += static_cast<double>(record.measured.tokens);
     for (const auto& item : record.measured.values.items()) {
-      if (!item.value().is_number()) continue;
-      ValueSum& value = values[item.key()];
-      value.sum += item.value().get<double>();
-      ++value.n;
+      if (!item.value().is_number() || !IsMeasured(item.key())) continue;
+      values[item.key()].Add(item.value().get<double>());
     }
     const Sample& sample = record.sample;
     scores.Add(sample.document.empty() ? sample.id : sample.document, record.measured.score);
@@ -73,12 +75,27 @@ std::vector<std::string> ValueNames(std::span<const TaskRecord> records) {
   std::vector<std::string> names;
   for (const TaskRecord& record : records) {
     for (const auto& item : record.measured.values.items()) {
-      if (item.value().is_number() && std::ranges::find(names, item.key()) == names.end()) {
-        names.push_back(item.key());
-      }
+      const bool measured = item.value().is_number() && IsMeasured(item.key());
+      if (measured && std::ranges::find(names, item.key()) == names.end()) names.push_back(item.key());
     }
   }
   return names;
+}
+
+// Reports lay out by cells: by plain values, and plots by numbers.
+Status CheckCell(const Json& cell) {
+  if (!cell.is_object()) return InvalidInput("'cell' is no object of names and values");
+  for (const auto& item : cell.items()) {
+    const Json& value = item.value();
+    if (!value.is_number() && !value.is_string() && !value.is_boolean()) {
+      return InvalidInput(
+          fmt::format("'{}' of its 'cell' is neither a number nor a string nor a boolean", item.key()));
+    }
+    if ((item.key() == "length" || item.key() == "depth") && !value.is_number()) {
+      return InvalidInput(fmt::format("'{}' of its 'cell' is no number", item.key()));
+    }
+  }
+  return {};
 }
 
 Json SampleJson(const TaskRecord& r) {
@@ -88,7 +105,57 @@ Json SampleJson(const TaskRecord& r) {
   return json;
 }
 
+// "85.0 (70.9-92.9) of 40; gini 0.5, 1 failed"
+std::string TableText(const Cell& cell, std::span<const std::string> shown) {
+  std::string text = "-";
+  if (cell.scores.n_samples() > 0) {
+    const auto number = [&](double value) {
+      return cell.is_share() ? fmt::format("{:.1f}", 100 * value) : fmt::format("{:.4g}", value);
+    };
+    text = number(cell.scores.mean());
+    if (cell.has_interval()) {
+      text += fmt::format(" ({}-{})", number(cell.interval().low), number(cell.interval().high));
+    }
+    text += fmt::format(" of {}", cell.scores.n_samples());
+    for (const std::string& name : shown) {
+      const auto value = cell.values.find(name);
+      if (value != cell.values.end()) text += fmt::format("; {} {:.4g}", name, value->second.mean);
+    }
+  }
+  if (cell.failed > 0) text += fmt::format(", {} failed", cell.failed);
+  return text;
+}
+
+// Columns of the CSV, no two of one name.
+std::string CsvHeader(std::span<const std::string> cell_names, std::span<const std::string> value_names) {
+  static const std::vector<std::string> kBefore = {"task", "attn"};
+  static const std::vector<std::string> kBehind = {
+      "measure", "unit",    "samples",     "documents",         "failed",  "mean",
+      "low",     "high",    "mean_tokens", "seconds",           "model",   "compute",
+      "kv",      "backend", "rope",        "model_fingerprint", "options", "fingerprint"};
+  std::vector<std::string> taken = kBefore;
+  taken.insert(taken.end(), kBehind.begin(), kBehind.end());
+  const auto own = [&](std::string name, const char* before) {
+    while (std::ranges::find(taken, name) != taken.end()) name = before + name;
+    taken.push_back(name);
+    return name;
+  };
+  std::vector<std::string> header = kBefore;
+  for (const std::string& name : cell_names) header.push_back(own(name, "cell_"));
+  header.insert(header.end(), kBehind.begin(), kBehind.end());
+  for (const std::string& name : value_names) header.push_back(own(name, "value_"));
+  std::string line;
+  for (const std::string& name : header) line += (line.empty() ? "" : ",") + CsvField(name);
+  return line + "\n";
+}
+
 }  // namespace
+
+bool IsMeasured(const std::string& value_name) {
+  return value_name != "key" && value_name != "depth" && value_name != "dim";
+}
+
+bool IsSampleClass(const std::string& cell_name) { return cell_name == "split" || cell_name == "words"; }
 
 std::string TaskSetup::Fingerprint() const {
   Json json = {{"attn", attention}, {"task", task}, {"options", options}};
@@ -137,6 +204,7 @@ Result<TaskRecord> ParseTaskJson(const std::string& line) try {
   r.sample.id = json.at("id");
   r.sample.document = json.value("document", "");
   r.sample.cell = json.at("cell");
+  LH_TRY(CheckCell(r.sample.cell));
   r.measure.name = json.at("measure");
   r.measure.unit = json.at("unit");
   r.seconds = JsonNumber(json, "seconds", 0, 1e12);
@@ -147,7 +215,9 @@ Result<TaskRecord> ParseTaskJson(const std::string& line) try {
     if (r.failed.empty()) return InvalidInput("'failed' gives no reason");
     return r;
   }
-  r.measured = {.score = json.at("score"),
+  // Beyond these, sums of scores and of their squares would be no numbers.
+  constexpr double kMostScore = 1e100;
+  r.measured = {.score = JsonNumber(json, "score", -kMostScore, kMostScore),
                 .cell = {},
                 .values = json.at("values"),
                 .answer = json.at("answer"),
@@ -155,6 +225,7 @@ Result<TaskRecord> ParseTaskJson(const std::string& line) try {
                 .tokens = JsonCount(json, "tokens"),
                 .shared = JsonCount(json, "shared"),
                 .generated = JsonCount(json, "generated")};
+  if (!r.measured.values.is_object()) return InvalidInput("'values' is no object of names and values");
   return r;
 } catch (const nlohmann::json::exception& error) {
   return InvalidInput(error.what());
@@ -182,13 +253,7 @@ std::string TaskCsv(std::span<const TaskRecord> all) {
     if (cell == cells.end()) cell = cells.insert(cell, Cell(record));
     cell->Add(record);
   }
-  std::string csv = "task,attn,";
-  for (const std::string& name : names) csv += CsvField(name) + ",";
-  csv +=
-      "measure,unit,samples,documents,failed,mean,low,high,mean_tokens,seconds,model,compute,kv,backend,rope,"
-      "model_fingerprint,options,fingerprint";
-  for (const std::string& name : value_names) csv += fmt::format(",{}", CsvField(name));
-  csv += "\n";
+  std::string csv = CsvHeader(names, value_names);
   for (const Cell& cell : cells) {
     const TaskRecord& r = *cell.first;
     csv += fmt::format("{},{},", CsvField(r.setup.task), CsvField(r.setup.attention));
@@ -208,7 +273,7 @@ std::string TaskCsv(std::span<const TaskRecord> all) {
                        CsvField(JsonLine(r.setup.options)), r.fingerprint);
     for (const std::string& name : value_names) {
       const auto value = cell.values.find(name);
-      csv += value == cell.values.end() ? "," : fmt::format(",{:.6g}", value->second.mean());
+      csv += value == cell.values.end() ? "," : fmt::format(",{:.6g}", value->second.mean);
     }
     csv += "\n";
   }
@@ -217,49 +282,60 @@ std::string TaskCsv(std::span<const TaskRecord> all) {
 
 std::string TaskTable(std::span<const TaskRecord> records, std::span<const std::string> attention,
                       std::span<const std::string> shown) {
-  std::vector<std::string> columns;
-  const auto column_of = [](const TaskRecord& r) {
-    return r.sample.cell.empty() ? std::string("all") : CellText(r.sample.cell.front());
+  std::vector<std::string> names = CellNames(records);
+  const bool by_length = std::ranges::find(names, "length") != names.end();
+  const std::string columns_name = by_length ? "length" : names.empty() ? "" : names[0];
+  std::erase_if(names, [&](const std::string& name) { return name == columns_name || name == "depth"; });
+  const auto value_of = [](const TaskRecord& r, const std::string& name) {
+    return r.sample.cell.contains(name) ? CellText(r.sample.cell[name]) : std::string("-");
   };
-  const std::string name =
-      records.empty() || records[0].sample.cell.empty() ? "" : records[0].sample.cell.begin().key();
+  const auto column_of = [&](const TaskRecord& r) {
+    return columns_name.empty() ? std::string("all") : value_of(r, columns_name);
+  };
+  // Of a class of samples the row of all, and its own.
+  const auto rows_of = [&](const TaskRecord& r) {
+    std::vector<std::string> all = {r.setup.attention}, own = all;
+    bool is_class = false;
+    for (const std::string& name : names) {
+      own.push_back(value_of(r, name));
+      all.push_back(IsSampleClass(name) ? "all" : own.back());
+      is_class = is_class || (IsSampleClass(name) && r.sample.cell.contains(name));
+    }
+    std::vector<std::vector<std::string>> rows = {all};
+    if (is_class) rows.push_back(own);
+    return rows;
+  };
+  std::vector<std::string> columns;
+  std::map<std::pair<std::vector<std::string>, std::string>, Cell> cells;  // by row and column
+  std::vector<std::vector<std::string>> starts;                            // of rows: method, and the rest
   for (const TaskRecord& record : records) {
-    if (std::ranges::find(columns, column_of(record)) == columns.end()) columns.push_back(column_of(record));
+    const std::string column = column_of(record);
+    if (std::ranges::find(columns, column) == columns.end()) columns.push_back(column);
+    for (const std::vector<std::string>& row : rows_of(record)) {
+      if (std::ranges::find(starts, row) == starts.end()) starts.push_back(row);
+      cells.try_emplace({row, column}, record).first->second.Add(record);
+    }
   }
   std::vector<std::vector<std::string>> rows = {{"attn"}};
+  rows[0].insert(rows[0].end(), names.begin(), names.end());
   for (const std::string& column : columns) {
-    const bool is_length = name == "length" && column.find_first_not_of("0123456789") == std::string::npos;
+    const bool is_length = by_length && column.find_first_not_of("0123456789") == std::string::npos;
     rows[0].push_back(is_length ? FormatLength(std::stoll(column)) : column);
   }
   for (const std::string& spec : attention) {
-    rows.push_back({spec});
-    for (const std::string& column : columns) {
-      std::optional<Cell> cell;
-      for (const TaskRecord& record : records) {
-        if (record.setup.attention != spec || column_of(record) != column) continue;
-        if (!cell) cell.emplace(record);
-        cell->Add(record);
+    bool found = false;
+    for (const std::vector<std::string>& start : starts) {
+      if (start[0] != spec) continue;
+      found = true;
+      rows.push_back(start);
+      for (const std::string& column : columns) {
+        const auto cell = cells.find({start, column});
+        rows.back().push_back(cell == cells.end() ? "-" : TableText(cell->second, shown));
       }
-      std::string text = "-";
-      if (cell && cell->scores.n_samples() > 0) {
-        const double scale = cell->is_share() ? 100 : 1;
-        const auto number = [&](double value) {
-          return cell->is_share() ? fmt::format("{:.1f}", scale * value) : fmt::format("{:.4g}", value);
-        };
-        text = number(cell->scores.mean());
-        if (cell->has_interval()) {
-          text += fmt::format(" ({}-{})", number(cell->interval().low), number(cell->interval().high));
-        }
-        text += fmt::format(" of {}", cell->scores.n_samples());
-        for (const std::string& value_name : shown) {
-          const auto value = cell->values.find(value_name);
-          if (value != cell->values.end())
-            text += fmt::format("; {} {:.4g}", value_name, value->second.mean());
-        }
-      }
-      if (cell && cell->failed > 0) text += fmt::format(", {} failed", cell->failed);
-      rows.back().push_back(text);
     }
+    if (found) continue;
+    rows.push_back({spec});
+    rows.back().resize(rows[0].size(), "-");
   }
   return AlignColumns(rows);
 }

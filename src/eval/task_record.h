@@ -51,12 +51,22 @@ Result<TaskRecord> ParseTaskJson(const std::string& line);
 // run again.
 std::vector<TaskRecord> LatestRecords(std::span<const TaskRecord> records);
 
+// Whether numbers of this name among the values measure something: keys and coordinates do not, and their
+// mean is of nothing.
+bool IsMeasured(const std::string& value_name);
+
+// Whether cells of this name say how samples turned out that count together too: a key's `split`, a class of
+// LongBench-E's `words`.
+bool IsSampleClass(const std::string& cell_name);
+
 // Means and 95% intervals (clustered by document) by setup and cell, in the records' order, with a header
-// line; of every number among the values the mean. Failed samples are counted beside them, not in them.
+// line; of every measured number among the values the mean. Failed samples are counted beside them, not in
+// them. A cell's or a value's name that the header has already gets "cell_" or "value_" before it.
 std::string TaskCsv(std::span<const TaskRecord> records);
 
-// Rows are methods, columns the values of the cells' first key: "85.0 (70.9-92.9) of 40", shares in percent;
-// '-' where there is nothing yet. Behind it the means of the values named in `shown`. Several lines.
+// Columns are lengths, or where cells have none the values of their first key; rows are methods, and for each
+// what else cells say, depths aside (of sample classes first all): "85.0 (70.9-92.9) of 40", shares in
+// percent; '-' where there is nothing yet. Behind it the means of the values named in `shown`. Several lines.
 std::string TaskTable(std::span<const TaskRecord> records, std::span<const std::string> attention,
                       std::span<const std::string> shown = {});
 

@@ -113,5 +113,58 @@ TEST(TaskRecord, TableHasMethodsByTheCellsFirstKey) {
   EXPECT_NE(table.find("-, 1 failed"), std::string::npos) << table;
 }
 
+TaskRecord Of(const std::string& attention, const std::string& id, const Json& cell, double score) {
+  TaskRecord r = Example();
+  r.setup.attention = attention;
+  r.sample = {.id = id, .cell = cell};
+  r.measured.score = score;
+  return r;
+}
+
+TEST(TaskRecord, TableTellsTasksApartAndHasTheirLengths) {
+  const std::vector<TaskRecord> records = {
+      Of("full", "a", {{"task", "single"}, {"length", 1024}}, 1),
+      Of("full", "b", {{"task", "multi"}, {"length", 1024}, {"depth", 50}}, 0),
+      Of("full", "c", {{"task", "multi"}, {"length", 2048}, {"depth", 0}}, 1)};
+  const std::string table = TaskTable(records, std::vector<std::string>{"full", "esa"});
+  EXPECT_EQ(table,
+            "attn    task                       1k                       2k\n"
+            "full  single  100.0 (20.7-100.0) of 1                        -\n"
+            "full   multi      0.0 (0.0-79.3) of 1  100.0 (20.7-100.0) of 1\n"
+            "esa        -                        -                        -\n");
+}
+
+TEST(TaskRecord, TableHasSampleClassesBesideAll) {
+  const std::vector<TaskRecord> records = {Of("full", "a", {{"length", 1024}, {"split", "yes"}}, 0),
+                                           Of("full", "b", {{"length", 1024}, {"split", "no"}}, 1)};
+  const std::string table = TaskTable(records, std::vector<std::string>{"full"});
+  EXPECT_NE(table.find("all     50.0 (9.5-90.5) of 2"), std::string::npos) << table;
+  EXPECT_NE(table.find("yes      0.0 (0.0-79.3) of 1"), std::string::npos) << table;
+}
+
+TEST(TaskRecord, CsvHasNoTwoColumnsOfOneName) {
+  TaskRecord r = Of("full", "a", {{"task", "single"}, {"length", 1024}}, 1);
+  r.measured.values = {{"length", 1000}, {"seconds", 2}, {"key", 48713}};
+  const std::string csv = TaskCsv(std::vector{r});
+  EXPECT_TRUE(csv.starts_with("task,attn,cell_task,length,measure,")) << csv;
+  EXPECT_NE(csv.find(",fingerprint,value_length,value_seconds\n"), std::string::npos) << csv;
+  EXPECT_EQ(csv.find("48713"), std::string::npos) << csv;  // a key is no measure
+}
+
+TEST(TaskRecord, RefusesWhatNoTableCanShow) {
+  const auto message_of = [](TaskRecord r) {
+    r.fingerprint = r.setup.Fingerprint();
+    const auto parsed = ParseTaskJson(TaskJson(r));
+    return parsed ? std::string() : parsed.error().message;
+  };
+  EXPECT_EQ(message_of(Of("full", "a", {{"length", 1024}, {"kind", "x"}, {"hard", true}}, 1)), "");
+  EXPECT_NE(message_of(Of("full", "a", Json::array({1}), 1)).find("'cell'"), std::string::npos);
+  EXPECT_NE(message_of(Of("full", "a", "1024", 1)).find("'cell'"), std::string::npos);
+  EXPECT_NE(message_of(Of("full", "a", {{"length", "1024"}}, 1)).find("'length'"), std::string::npos);
+  EXPECT_NE(message_of(Of("full", "a", {{"x", {1, 2}}}, 1)).find("'x'"), std::string::npos);
+  // Two of these would have a mean beyond what a number holds.
+  EXPECT_NE(message_of(Of("full", "a", {{"length", 1024}}, 1e308)).find("'score'"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace longheads

@@ -11,16 +11,17 @@
 #include "eval/needle.h"
 #include "eval/needlebench.h"
 #include "eval/passkey_papers.h"
+#include "eval/ppl_windows.h"
 #include "eval/ruler.h"
 #include "eval/selection_stats.h"
 
 namespace longheads {
 
 std::span<const TaskKind> TaskKinds() {
-  static const std::vector<TaskKind> kinds = {NeedleKind(),      PasskeyPaperKind(),  KldKind(),
-                                              SelectionKind(),   EfficiencyKind(),    EsaRecallKind(),
-                                              NeedleBenchKind(), CountingStarsKind(), RulerKind(),
-                                              LongBenchKind(),   InfiniteBenchKind()};
+  static const std::vector<TaskKind> kinds = {NeedleKind(),    PasskeyPaperKind(), PplWindowsKind(),
+                                              KldKind(),       SelectionKind(),    EfficiencyKind(),
+                                              EsaRecallKind(), NeedleBenchKind(),  CountingStarsKind(),
+                                              RulerKind(),     LongBenchKind(),    InfiniteBenchKind()};
   return kinds;
 }
 

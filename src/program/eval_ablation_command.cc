@@ -54,7 +54,7 @@ Result<int> RunAblationCommand(AblationCommandOptions options) {
   std::vector<TaskRecord> records;
   const Status status = RunTask(options.run, *task, report.Hooks(options.model, *task), records);
   report.FinishProgress();
-  return FinishEval(status, records.empty() ? "" : AblationTable(records, variants), records.size(),
+  return FinishEval(status, records.empty() ? "" : AblationTable(records, variants), records,
                     options.run.out_dir);
 }
 

@@ -116,4 +116,10 @@ Result<int> FinishEval(const Status& status, const std::string& table, std::size
   return 0;
 }
 
+Error AllFailed(std::size_t n, const std::string& first_reason, const std::string& out_dir) {
+  return {ErrorKind::kInvalidInput,
+          fmt::format("none of {} samples could be run; the first: {}{}", n, first_reason,
+                      out_dir.empty() ? "" : " (--retry-failed runs them once more)")};
+}
+
 }  // namespace longheads

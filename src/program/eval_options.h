@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -60,5 +61,18 @@ void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t 
 // How a run ended: prints what it found on stdout; an interrupt says how much is kept.
 Result<int> FinishEval(const Status& status, const std::string& table, std::size_t n_done,
                        const std::string& out_dir);
+
+// "all 4 samples failed, ...": a run of which nothing came is no success.
+Error AllFailed(std::size_t n, const std::string& first_reason, const std::string& out_dir);
+
+// The same for records that may have failed: where there are some, and each one has.
+template <typename Record>
+Result<int> FinishEval(const Status& status, const std::string& table, const std::vector<Record>& records,
+                       const std::string& out_dir) {
+  LH_ASSIGN(const int exit_status, FinishEval(status, table, records.size(), out_dir));
+  const auto failed = [](const Record& record) { return !record.failed.empty(); };
+  if (records.empty() || !std::ranges::all_of(records, failed)) return exit_status;
+  return tl::unexpected<Error>(AllFailed(records.size(), records[0].failed, out_dir));
+}
 
 }  // namespace longheads

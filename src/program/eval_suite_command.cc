@@ -4,11 +4,13 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "eval/ablation.h"
 #include "eval/task_registry.h"
 #include "eval/task_run.h"
 #include "formats/input_file.h"
@@ -52,6 +54,10 @@ struct SuiteRun {
     m.model = model.file;
     m.compute = model.compute;
     m.kv_type = model.kv_type;
+    m.kv_ram = model.kv_ram;
+    m.kv_disk = model.kv_disk;
+    m.kv_disk_max = model.kv_disk_max;
+    m.rope = model.rope;
     m.threads = options.threads;
     return m;
   }
@@ -60,25 +66,36 @@ struct SuiteRun {
   std::string TimeLeft(std::size_t step) const;
 };
 
+// `variants`: of an ablation.
 Result<int> RunTaskStep(const ModelOptions& model, const TaskRunOptions& options, Task& task,
-                        TaskPace& pace) {
+                        std::span<const AblationVariant> variants, TaskPace& pace) {
   TaskReport report(&pace);
   std::vector<TaskRecord> records;
   const Status status = RunTask(options, task, report.Hooks(model, task), records);
   report.FinishProgress();
-  WriteOutput(DescribeTaskRun(task, records, MethodsOf(task, options)));
-  LH_TRY(status);
-  return 0;
+  std::string table = DescribeTaskRun(task, records, MethodsOf(task, options));
+  if (!records.empty() && !variants.empty()) table = AblationTable(records, variants);
+  return FinishEval(status, table, records, options.out_dir);
+}
+
+// "ruler on model.gguf, --kv-ram 64m": what tells a step from the others.
+std::string StepName(const SuiteTask& task, const std::string& file, const ModelOptions& model) {
+  std::string name = fmt::format("{}{} on {}", task.variants.empty() ? "" : "ablation of ", task.name, file);
+  if (model.kv_ram != "0") name += ", --kv-ram " + model.kv_ram;
+  if (!model.rope.Text().empty()) name += ", " + model.rope.Text();
+  return name;
 }
 
 Status SuiteRun::AddStep(const SuiteModel& suite_model, const SuiteTask& suite_task) {
   const ModelOptions model = Model(suite_model);
-  LH_ASSIGN(const std::string found, FindModel(suite_model.file));
-  NamedStep step{.name = fmt::format("{} on {}", suite_task.name, found), .run = {}};
+  LH_ASSIGN(const EngineOptions checked, EngineOptionsOf(model));
+  NamedStep step{.name = StepName(suite_task, checked.model_path, model), .run = {}};
   const auto experiment = Experiments().find(suite_task.name);
   if (experiment != Experiments().end()) {
     if (shard.index > 1) return {};  // they are not shared out
-    LH_ASSIGN(step.run, experiment->second.make(model, suite_task, out_dir));
+    SuiteTask asked = suite_task;
+    asked.retry_failed = options.retry_failed;
+    LH_ASSIGN(step.run, experiment->second.make(model, asked, out_dir));
   } else {
     LH_ASSIGN(std::unique_ptr<Task> made, MakeTask(*FindTaskKind(suite_task.name), suite_task.options));
     const std::shared_ptr<Task> task = std::move(made);
@@ -86,23 +103,33 @@ Status SuiteRun::AddStep(const SuiteModel& suite_model, const SuiteTask& suite_t
                              .form = suite_task.form,
                              .out_dir = out_dir,
                              .backend = model.backend,
+                             .rope = model.rope.Text(),
                              .shard = shard,
                              .retry_failed = options.retry_failed};
     for (const Sample& sample : task->samples()) step.tokens += static_cast<double>(sample.tokens);
     step.tokens *= static_cast<double>(run.attention.size()) / static_cast<double>(shard.count);
-    step.run = [this, model, run, task] { return RunTaskStep(model, run, *task, pace); };
+    step.run = [this, model, run, task, variants = suite_task.variants] {
+      return RunTaskStep(model, run, *task, variants, pace);
+    };
   }
   steps.push_back(std::move(step));
   return {};
 }
 
-// Of the steps from this one on, at the pace so far; empty where there is none yet.
+// Of the steps from this one on, at the pace so far; empty where there is none yet, or nothing is known of
+// what is left.
 std::string SuiteRun::TimeLeft(std::size_t step) const {
-  if (pace.tokens == 0) return "";
   double tokens = 0;
-  for (std::size_t i = step; i < steps.size(); ++i) tokens += steps[i].tokens;
-  return fmt::format("; at this pace {} for all that is left, less what is there already",
-                     FormatDuration(pace.seconds / pace.tokens * tokens));
+  std::size_t n_unknown = 0;
+  for (std::size_t i = step; i < steps.size(); ++i) {
+    tokens += steps[i].tokens;
+    if (steps[i].tokens == 0) ++n_unknown;
+  }
+  if (pace.tokens == 0 || tokens == 0) return "";
+  return fmt::format(
+      "; at this pace {} for what is left, less what is there already{}",
+      FormatDuration(pace.seconds / pace.tokens * tokens),
+      n_unknown == 0 ? "" : fmt::format(" ({} steps of unknown length not counted)", n_unknown));
 }
 
 // Goes on with the others where a step cannot run, and says in the end that some could not.
@@ -173,11 +200,13 @@ void AddSuiteCommand(CLI::App& eval, Command& command) {
       ->capture_default_str();
   app->footer(
       "The file is an object (docs/eval-suite.md):\n"
-      "  models   list of GGUF files, or of {\"file\", \"compute\", \"kv-type\"}; without it, the default "
-      "model\n"
+      "  models   list of GGUF files, or of {\"file\", \"compute\", \"kv-type\", \"kv-ram\", ...}; without "
+      "it, "
+      "the default model\n"
       "  methods  list of methods as --attn takes them; without it, full and auto\n"
       "  lengths  for every task that has lengths and no own ones\n"
       "  tasks    list of names, or of {\"task\": name, its options without --, \"methods\", \"form\"}\n"
+      "           or {\"task\": \"ablation\", \"of\": one of these, \"chunk\", \"window\", \"base\"}\n"
       "  out      folder of the results\n\n"
       "The same command goes on where it was stopped.\n\nExample:\n  longheads eval suite "
       "examples/suite.json --out "

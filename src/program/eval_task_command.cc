@@ -33,7 +33,7 @@ Result<int> RunTaskCommand(const TaskKind& kind, TaskCommandOptions options) {
   std::vector<TaskRecord> records;
   const Status status = RunTask(options.run, *task, report.Hooks(options.eval.model, *task), records);
   report.FinishProgress();
-  return FinishEval(status, DescribeTaskRun(*task, records, MethodsOf(*task, options.run)), records.size(),
+  return FinishEval(status, DescribeTaskRun(*task, records, MethodsOf(*task, options.run)), records,
                     options.run.out_dir);
 }
 

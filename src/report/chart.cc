@@ -29,7 +29,8 @@ std::vector<double> RoundTicks(double low, double high, int about) {
     if (step >= raw) break;
   }
   std::vector<double> ticks;
-  for (double tick = std::ceil(low / step - 1e-9); tick * step <= high * (1 + 1e-9); ++tick) {
+  // 0.0: of -0 it makes 0.
+  for (double tick = std::ceil(low / step - 1e-9) + 0.0; tick * step <= high * (1 + 1e-9); ++tick) {
     ticks.push_back(tick * step);
   }
   return ticks;

@@ -96,6 +96,19 @@ TEST(DrawLines, OfNothingAndOfOnePoint) {
 }
 
 // One length alone: the names of the axes and the title need more room than its cells.
+TEST(DrawLines, TheAxisBeginsAtZeroWithoutASign) {
+  const LineChart chart{.title = "t",
+                        .x_label = "x",
+                        .y_label = "y",
+                        .x_names = {"1k"},
+                        .xs = {1024},
+                        .describe = {},
+                        .lines = {{.name = "a", .points = {{.x = 1024, .y = 0.6}}}}};
+  const std::string svg = DrawLines(chart).Standalone();
+  EXPECT_EQ(svg.find(">-0<"), std::string::npos);
+  EXPECT_NE(svg.find(">0<"), std::string::npos);
+}
+
 TEST(DrawHeatMap, HasRoomForItsNames) {
   const HeatMap map{.title = "self-extend,group=auto",
                     .x_label = "length (tokens)",

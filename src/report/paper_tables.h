@@ -9,9 +9,10 @@ namespace longheads {
 struct PaperTable {
   std::string title;
   std::vector<std::vector<std::string>> rows;  // the first is the header; all are as long
+  std::string note = {};                       // what is to be known of it
 };
 
-// Of one task, as `longheads eval` calls it.
+// Of one task, as `longheads eval` calls it; "ablation" for what is measured of LongHeads' variants.
 std::vector<PaperTable> PaperTablesOf(const std::string& task);
 
 }  // namespace longheads

@@ -66,6 +66,25 @@ class Collector {
   std::map<std::string, std::size_t> samples_;
 };
 
+Json CellValue(const Observation& one, const std::string& name) {
+  return one.cell.contains(name) ? one.cell[name] : Json(nullptr);
+}
+
+// The cells' names of which parts are made: those whose values differ, in the order they come.
+std::vector<std::string> PartNames(const Experiment& experiment) {
+  const std::string columns = ColumnsOf(experiment);
+  std::vector<std::string> names;
+  for (const Observation& one : experiment.observations) {
+    for (const auto& item : one.cell.items()) {
+      const std::string& name = item.key();
+      if (name == columns || name == "depth" || std::ranges::find(names, name) != names.end()) continue;
+      names.push_back(name);
+    }
+  }
+  std::erase_if(names, [&](const std::string& name) { return ColumnValues(experiment, name).size() < 2; });
+  return names;
+}
+
 Status AddPasskey(const std::string& line, Collector& to) {
   LH_ASSIGN(const PasskeyRecord r, ParsePasskeyJson(line));
   Settings settings = ModelSettings(r.setup.model);
@@ -78,6 +97,7 @@ Status AddPasskey(const std::string& line, Collector& to) {
                           .cell = {{"length", r.which.length}, {"depth", r.which.depth()}},
                           .document = sample,
                           .score = r.correct ? 1.0 : 0.0,
+                          .failed = r.failed,
                           .seconds = r.seconds,
                           .by = r.by,
                           .tokens = r.tokens - r.shared};
@@ -94,6 +114,7 @@ Status AddPpl(const std::string& line, Collector& to) {
   Settings settings = ModelSettings(r.setup.model);
   settings.emplace_back(
       "text", fmt::format("{} ({} bytes, hash {})", r.setup.text, r.setup.text_bytes, r.setup.text_hash));
+  settings.emplace_back("scored", fmt::format("the last {} tokens", r.which.n_score()));
   to.Add("ppl", {.name = "perplexity", .unit = "perplexity"}, std::move(settings),
          fmt::format("{} {} {}", r.which.length, r.which.offset, fmt::join(r.which.calls, " ")),
          {.attention = r.attention,
@@ -178,6 +199,61 @@ bool Experiment::Has(const std::string& name) const {
   return std::ranges::all_of(observations, [&](const Observation& one) { return one.cell.contains(name); });
 }
 
+std::string ColumnsOf(const Experiment& experiment) {
+  std::string columns;
+  for (const Observation& one : experiment.observations) {
+    if (one.cell.contains("length")) return "length";
+    if (columns.empty() && !one.cell.empty()) columns = one.cell.begin().key();
+  }
+  return columns;
+}
+
+std::vector<Json> ColumnValues(const Experiment& experiment, const std::string& columns) {
+  if (columns.empty()) return {};
+  std::vector<Json> values = experiment.CellValues(columns);
+  if (!experiment.Has(columns)) values.emplace_back(nullptr);
+  return values;
+}
+
+std::string Part::label() const {
+  std::vector<std::string> words;
+  for (const auto& item : cell.items()) {
+    words.push_back(fmt::format("{} {}", item.key(), CellName(item.key(), item.value())));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::vector<Part> PartsOf(const Experiment& experiment) {
+  const std::vector<std::string> names = PartNames(experiment);
+  std::vector<Part> parts;
+  const auto add = [&](const Observation& one, const Json& cell, bool whole) {
+    auto at = std::ranges::find(parts, cell, &Part::cell);
+    if (at == parts.end()) {
+      Experiment of_part{.task = experiment.task,
+                         .measure = experiment.measure,
+                         .settings = experiment.settings,
+                         .observations = {}};
+      at = parts.insert(at, {.cell = cell, .whole = whole, .experiment = std::move(of_part)});
+    }
+    at->experiment.observations.push_back(one);
+  };
+  for (const Observation& one : experiment.observations) {
+    Json own = Json::object(), all = Json::object();
+    bool is_class = false, has_classes = false;
+    for (const std::string& name : names) {
+      own[name] = CellValue(one, name);
+      all[name] = IsSampleClass(name) ? Json("all") : own[name];
+      is_class = is_class || (IsSampleClass(name) && !own[name].is_null());
+      has_classes = has_classes || IsSampleClass(name);
+    }
+    add(one, all, /*whole=*/true);
+    if (has_classes && is_class) add(one, own, /*whole=*/false);
+  }
+  // Parts with their classes behind them.
+  std::ranges::stable_sort(parts, {}, [](const Part& part) { return !part.whole; });
+  return parts;
+}
+
 Estimate EstimateOf(const Experiment& experiment, std::span<const Observation* const> observations) {
   Estimate estimate;
   ClusteredScores scores;
@@ -195,8 +271,9 @@ Estimate EstimateOf(const Experiment& experiment, std::span<const Observation* c
   }
   if (estimate.n == 0) return estimate;
   if (ppl.n_tokens > 0) {
-    estimate.value = ppl.perplexity();
-    if (ppl.n_tokens > 1) estimate.interval = {ppl.lowest(), ppl.highest()};
+    const auto bounded = [](double value) { return value <= kMostValue ? value : kMostValue; };
+    estimate.value = bounded(ppl.perplexity());
+    if (ppl.n_tokens > 1) estimate.interval = {bounded(ppl.lowest()), bounded(ppl.highest())};
     return estimate;
   }
   estimate.value = scores.mean();
@@ -215,7 +292,7 @@ std::vector<const Observation*> Select(const Experiment& experiment, const std::
   std::vector<const Observation*> selected;
   for (const Observation& one : experiment.observations) {
     if (one.attention != attention) continue;
-    if (!cell.empty() && (!one.cell.contains(cell) || one.cell[cell] != value)) continue;
+    if (!cell.empty() && CellValue(one, cell) != value) continue;
     selected.push_back(&one);
   }
   return selected;
@@ -244,10 +321,16 @@ Result<Results> ReadResults(const std::string& directory) {
   return std::move(collector.results());
 }
 
+std::string CellText(const Json& value) {
+  if (value.is_null()) return "";
+  return value.is_string() ? value.get<std::string>() : JsonLine(value);
+}
+
 std::string CellName(const std::string& name, const Json& value) {
+  if (value.is_null()) return "\u2013";
   if (name == "length" && value.is_number_integer()) return FormatLength(value.get<int64_t>());
   if (value.is_number_float()) return fmt::format("{:.2g}", value.get<double>());
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return CellText(value);
 }
 
 }  // namespace longheads

@@ -48,13 +48,33 @@ struct Experiment {
 struct Estimate {
   int64_t n = 0;                                           // samples with a score
   int64_t failed = 0;                                      // without one
-  double value = 0;                                        // mean score, or perplexity
+  double value = 0;                                        // mean score, or perplexity; at most kMostValue
   std::optional<std::pair<double, double>> interval = {};  // 95%
 };
 
+// Of text that a model takes for impossible the perplexity is beyond any number.
+inline constexpr double kMostValue = 1e300;
 Estimate EstimateOf(const Experiment& experiment, std::span<const Observation* const> observations);
 
-// The observations of a method whose cell has this value.
+// What the columns of an experiment's tables are: the length where there is one, else the cells' first name.
+std::string ColumnsOf(const Experiment& experiment);
+// Their values, and null where a cell has none.
+std::vector<Json> ColumnValues(const Experiment& experiment, const std::string& columns);
+
+// Observations that are alike in all that their cells say beside columns and depth: other tasks, other
+// numbers of needles are other experiments, whose mean would be of nothing.
+struct Part {
+  Json cell = Json::object();  // what they are alike in, of what varies: {"stars": 16}
+  bool whole = true;  // false: some of another part's samples, told apart by how they turned out to be
+  Experiment experiment;
+
+  std::string label() const;  // "stars 16"; empty where it is all there is
+};
+// Parts of one have cells of the same names. Where a sample class varies (task_record.h) there is a part of
+// all beside those of each: papers give both. In its cell the name's value is "all".
+std::vector<Part> PartsOf(const Experiment& experiment);
+
+// The observations of a method whose cell has this value; null: none.
 std::vector<const Observation*> Select(const Experiment& experiment, const std::string& attention,
                                        const std::string& cell = "", const Json& value = {});
 
@@ -67,7 +87,9 @@ struct Results {
 // wrote.
 Result<Results> ReadResults(const std::string& directory);
 
-// "4k" for 4096, "0.5" for 0.5: a cell's value as tables show it.
+// "4k" for 4096, "0.5" for 0.5, a dash for null: a cell's value as tables show it.
 std::string CellName(const std::string& name, const Json& value);
+// As a CSV has it: "4096"; nothing for null.
+std::string CellText(const Json& value);
 
 }  // namespace longheads

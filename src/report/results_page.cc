@@ -4,37 +4,37 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
+#include <map>
+#include <optional>
 #include <set>
 
-#include "base/csv.h"
+#include "eval/infinitebench.h"
+#include "eval/longbench.h"
+#include "report/ablation_labels.h"
 #include "report/assets.h"
 #include "report/chart.h"
+#include "report/found_tables.h"
+#include "report/found_values.h"
 #include "report/html.h"
+#include "report/html_table.h"
 #include "report/paper_tables.h"
 
 namespace longheads {
 namespace {
 
-// What a table is laid out by: the length where there is one, else the first name of the cells.
-std::string ColumnsOf(const Experiment& experiment) {
-  if (experiment.Has("length")) return "length";
-  for (const Observation& one : experiment.observations) {
-    if (!one.cell.empty()) return one.cell.begin().key();
-  }
-  return "";
-}
-
 std::string Number(const Experiment& experiment, double value) {
   if (experiment.measure.unit == "share") return fmt::format("{:.0f}", 100 * value);
-  return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
+  if (value >= kMostValue) return "> 1e300";
+  return value >= 1000 && value < 1e9 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
 }
 
-// A cell of a table: what it says, and in small what qualifies it.
-struct TableCell {
-  std::string text;
-  std::string small = {};
-};
+// Of settings as long as a question, what they begin with.
+std::string Shortened(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  std::size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "\u2026";
+}
 
 TableCell EstimateCell(const Experiment& experiment, const Estimate& estimate) {
   TableCell cell{.text = "\u2013"};
@@ -52,44 +52,30 @@ TableCell EstimateCell(const Experiment& experiment, const Estimate& estimate) {
   return cell;
 }
 
-std::string TableHtml(const std::vector<std::vector<TableCell>>& rows) {
-  std::string out = "<div class=\"scroll\"><table>\n";
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    out += i == 0 ? "<thead><tr>" : "<tr>";
-    for (std::size_t c = 0; c < rows[i].size(); ++c) {
-      const TableCell& cell = rows[i][c];
-      const char* const tag = i == 0 || c == 0 ? "th" : "td";
-      const char* const scope = i == 0 ? " scope=\"col\"" : c == 0 ? " scope=\"row\"" : "";
-      out += fmt::format("<{}{}>{}", tag, scope, EscapeHtml(cell.text));
-      if (!cell.small.empty()) out += fmt::format(" <small>{}</small>", EscapeHtml(cell.small));
-      out += fmt::format("</{}>", tag);
-    }
-    out += i == 0 ? "</tr></thead>\n<tbody>\n" : "</tr>\n";
-  }
-  return out + "</tbody></table></div>\n";
+// Names of columns: data sets have the papers' labels beside their files' names.
+TableCell ColumnHeader(const std::string& columns, const Json& value) {
+  const std::string name = CellName(columns, value);
+  TableCell header{.text = name};
+  if (columns != "dataset") return header;
+  const LongBenchDataset* const longbench = FindLongBench(name);
+  const InfiniteBenchDataset* const infinitebench = FindInfiniteBench(name);
+  const std::string_view label = longbench != nullptr       ? longbench->label
+                                 : infinitebench != nullptr ? infinitebench->label
+                                                            : std::string_view();
+  if (label != name) header.small = label;
+  return header;
 }
 
-std::string TableHtml(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::vector<TableCell>> cells;
-  for (const auto& row : rows) {
-    cells.emplace_back();
-    for (const std::string& text : row) cells.back().push_back({.text = text});
+// Means of data sets, each counting as much as the other, as papers average them; nothing where one has none.
+std::optional<Estimate> AverageOf(const std::vector<Estimate>& estimates) {
+  Estimate average;
+  for (const Estimate& estimate : estimates) {
+    if (estimate.n == 0) return std::nullopt;
+    average.n += estimate.n;
+    average.failed += estimate.failed;
+    average.value += estimate.value / static_cast<double>(estimates.size());
   }
-  return TableHtml(cells);
-}
-
-// "passkey-free-answers-right"
-std::string FileName(const std::string& text) {
-  std::string name;
-  for (const char c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    } else if (!name.empty() && name.back() != '-') {
-      name += '-';
-    }
-  }
-  while (!name.empty() && name.back() == '-') name.pop_back();
-  return name;
+  return average;
 }
 
 class Page {
@@ -121,10 +107,8 @@ class Page {
     }
     body_ += fmt::format(
         "<p>{} results. Intervals are of 95%: of shares Wilson's, where several samples ask about one "
-        "document by "
-        "document; of perplexities the mean \u00b1 1.96 standard errors. Where intervals overlap, a "
-        "difference may "
-        "be chance.</p>\n",
+        "document by document; of perplexities the mean \u00b1 1.96 standard errors; of other scores "
+        "\u00b1 Student's t of them. Where intervals overlap, a difference may be chance.</p>\n",
         n);
     if (failed > 0) {
       body_ += fmt::format("<p class=\"note\">{} samples failed. They count as nothing, not as wrong.</p>\n",
@@ -143,13 +127,18 @@ class Page {
   // Task and measure, and of the settings what tells it from others of the same kind.
   std::string Title(std::size_t index) const {
     const Experiment& own = results_.experiments[index];
-    std::string title = fmt::format("{}: {}", own.task, own.measure.name);
+    return fmt::format("{}: {}{}", own.task, own.measure.name, Apart(index));
+  }
+
+  std::string Apart(std::size_t index) const {
+    const Experiment& own = results_.experiments[index];
+    std::string title;
     for (const std::pair<std::string, std::string>& setting : own.settings) {
       const bool varies = std::ranges::any_of(results_.experiments, [&](const Experiment& other) {
         if (other.task != own.task || other.measure.name != own.measure.name) return false;
         return std::ranges::find(other.settings, setting) == other.settings.end();
       });
-      if (varies) title += fmt::format(", {} {}", setting.first, setting.second);
+      if (varies) title += fmt::format(", {} {}", setting.first, Shortened(setting.second, 60));
     }
     return title;
   }
@@ -160,23 +149,69 @@ class Page {
         FileName(results_.experiments[index].task + " " + results_.experiments[index].measure.name));
   }
 
+  // Names that are alike but for their punctuation get numbers.
+  void File(const std::string& name, const std::string& ending, std::string contents) {
+    std::string own = name + ending;
+    for (int i = 2; !names_.insert(own).second; ++i) own = fmt::format("{}-{}{}", name, i, ending);
+    report_.files.emplace_back(std::move(own), std::move(contents));
+  }
+
   void Figure(const std::string& name, const Svg& svg) {
     body_ += "<figure>\n" + svg.Inline() + "</figure>\n";
-    report_.files.emplace_back(name + ".svg", svg.Standalone());
+    File(name, ".svg", svg.Standalone());
   }
 
   void Section(std::size_t index) {
     const Experiment& e = results_.experiments[index];
-    const std::string columns = ColumnsOf(e);
-    const std::vector<Json> values = columns.empty() ? std::vector<Json>{} : e.CellValues(columns);
     body_ += fmt::format("<section id=\"e{}\">\n<h2>{}</h2>\n", index, EscapeHtml(Title(index)));
-    if (columns == "length" && values.size() > 1) Lines(Stem(index), ScoreChart(index, values));
-    Table(index, columns, values);
-    Papers(index);
-    if (e.Has("length") && e.Has("depth") && e.measure.unit == "share") HeatMaps(index);
-    if (columns == "length" && values.size() > 1) More(index, values);
+    const std::string columns = ColumnsOf(e);
+    const std::vector<Part> parts = PartsOf(e);
+    std::vector<std::vector<std::string>> scores;
+    for (const Part& part : parts) PartScores(index, part, columns, scores);
+    File(Stem(index), ".csv", TableCsv(scores));
+    Papers(e);
+    for (const Part& part : parts) {
+      if (part.whole) HeatMaps(index, part);
+    }
+    if (!SharesSamples(index)) Found(index, parts, columns);
     Settings(e);
     body_ += "</section>\n";
+  }
+
+  // Whether an experiment before it is of the same samples, judged by another measure.
+  bool SharesSamples(std::size_t index) const {
+    const Experiment& own = results_.experiments[index];
+    return std::any_of(
+        results_.experiments.begin(), results_.experiments.begin() + static_cast<std::ptrdiff_t>(index),
+        [&](const Experiment& other) { return other.task == own.task && other.settings == own.settings; });
+  }
+
+  // As drawings have it, in one line.
+  std::string PartTitle(std::size_t index, const Part& part, const std::string& measure) const {
+    const std::string label = part.label();
+    return fmt::format("{}: {}{}{}", part.experiment.task, measure, label.empty() ? "" : ", " + label,
+                       Shortened(Apart(index), 48));
+  }
+  std::string PartStem(std::size_t index, const Part& part) const {
+    const std::string label = FileName(part.label());
+    return label.empty() ? Stem(index) : fmt::format("{}-{}", Stem(index), label);
+  }
+
+  void PartScores(std::size_t index, const Part& part, const std::string& columns,
+                  std::vector<std::vector<std::string>>& csv) {
+    const Experiment& e = part.experiment;
+    const std::vector<Json> values = ColumnValues(e, columns);
+    const char* const unit = e.measure.unit == "share" ? ", in percent" : "";
+    const std::string label = part.label();
+    body_ += fmt::format("<h3>{}{}{}</h3>\n", EscapeHtml(e.measure.name), unit,
+                         label.empty() ? "" : EscapeHtml(": " + label));
+    if (Curves(columns, values))
+      Lines(PartStem(index, part), ScoreChart(PartTitle(index, part, e.measure.name), e, values));
+    Table(part, columns, values, csv);
+  }
+
+  static bool Curves(const std::string& columns, const std::vector<Json>& values) {
+    return columns == "length" && std::ranges::count_if(values, &Json::is_number) > 1;
   }
 
   void Lines(const std::string& name, LineChart chart) {
@@ -186,31 +221,16 @@ class Page {
     }
   }
 
-  LineChart EmptyChart(const std::string& title, const std::string& y_label,
-                       const std::vector<Json>& lengths) const {
-    LineChart chart{.title = title,
-                    .x_label = "length of the text (tokens)",
-                    .y_label = y_label,
-                    .x_names = {},
-                    .xs = {},
-                    .describe = {},
-                    .lines = {}};
-    for (const Json& length : lengths) {
-      chart.xs.push_back(length.get<double>());
-      chart.x_names.push_back(CellName("length", length));
-    }
-    return chart;
-  }
-
-  LineChart ScoreChart(std::size_t index, const std::vector<Json>& lengths) const {
-    const Experiment& e = results_.experiments[index];
+  static LineChart ScoreChart(const std::string& title, const Experiment& e,
+                              const std::vector<Json>& lengths) {
     const bool share = e.measure.unit == "share";
-    LineChart chart = EmptyChart(Title(index) + " by length", share ? "%" : e.measure.unit, lengths);
+    LineChart chart = LengthChart(title + " by length", share ? "%" : e.measure.unit, lengths);
     chart.share = share;
     chart.log_y = e.measure.unit == "perplexity";
     for (const std::string& method : e.Methods()) {
       ChartLine line{.name = method, .points = {}};
       for (const Json& length : lengths) {
+        if (!length.is_number()) continue;
         const Estimate estimate = EstimateOf(e, Select(e, method, "length", length));
         if (estimate.n == 0) continue;
         line.points.push_back(
@@ -221,54 +241,99 @@ class Page {
     return chart;
   }
 
-  void Table(std::size_t index, const std::string& columns, const std::vector<Json>& values) {
-    const Experiment& e = results_.experiments[index];
-    std::vector<std::vector<TableCell>> rows = {{{.text = "method"}}};
-    for (const Json& value : values) rows[0].push_back({.text = CellName(columns, value)});
-    if (values.empty()) rows[0].push_back({.text = "score"});
-    std::string csv =
-        fmt::format("attn,{}n,failed,value,low,high\n", columns.empty() ? "" : CsvField(columns) + ",");
-    for (const std::string& method : e.Methods()) {
-      rows.push_back({{.text = method}});
-      const auto add = [&](const std::vector<const Observation*>& selected, const std::string& column) {
-        const Estimate estimate = EstimateOf(e, selected);
-        rows.back().push_back(EstimateCell(e, estimate));
-        csv += fmt::format("{},{}{},{},", CsvField(method), columns.empty() ? "" : CsvField(column) + ",",
-                           estimate.n, estimate.failed);
-        csv += estimate.n == 0 ? "," : fmt::format("{:.6g},", estimate.value);
-        csv += estimate.interval
-                   ? fmt::format("{:.6g},{:.6g}\n", estimate.interval->first, estimate.interval->second)
-                   : ",\n";
-      };
-      for (const Json& value : values) {
-        add(Select(e, method, columns, value), value.is_string() ? value.get<std::string>() : value.dump());
-      }
-      if (values.empty()) add(Select(e, method), "");
-    }
-    const char* const unit = e.measure.unit == "share" ? ", in percent" : "";
-    body_ += fmt::format("<h3>{}{}</h3>\n", EscapeHtml(e.measure.name), unit);
-    body_ += TableHtml(rows);
-    report_.files.emplace_back(Stem(index) + ".csv", csv);
+  // A method as a row's name; a variant of LongHeads' by the paper's name.
+  static TableCell MethodCell(const std::map<std::string, std::string>& labels, const std::string& method) {
+    const auto label = labels.find(method);
+    return label == labels.end() ? TableCell{.text = method}
+                                 : TableCell{.text = label->second, .small = method};
   }
 
-  void Papers(std::size_t index) {
-    const Experiment& e = results_.experiments[index];
-    if (!papers_shown_.insert(e.task).second) return;
-    const std::vector<PaperTable> tables = PaperTablesOf(e.task);
+  void Table(const Part& part, const std::string& columns, const std::vector<Json>& values,
+             std::vector<std::vector<std::string>>& csv) {
+    const Experiment& e = part.experiment;
+    const bool averaged = columns == "dataset" && values.size() > 1;
+    const std::vector<std::string> methods = e.Methods();
+    const std::map<std::string, std::string> labels = AblationLabels(methods);
+    std::vector<std::vector<TableCell>> rows = {{{.text = labels.empty() ? "method" : "variant"}}};
+    for (const Json& value : values) rows[0].push_back(ColumnHeader(columns, value));
+    if (values.empty()) rows[0].push_back({.text = "score"});
+    if (averaged) rows[0].push_back({.text = "average"});
+    if (csv.empty()) {
+      csv.push_back({"attn"});
+      for (const auto& item : part.cell.items()) csv[0].push_back(item.key());
+      if (!columns.empty()) csv[0].push_back(columns);
+      for (const char* const name : {"n", "failed", "value", "low", "high"}) csv[0].emplace_back(name);
+    }
+    for (const std::string& method : methods) {
+      rows.push_back({MethodCell(labels, method)});
+      const auto add = [&](const Estimate& estimate, const std::string& column) {
+        rows.back().push_back(EstimateCell(e, estimate));
+        csv.push_back({method});
+        for (const auto& item : part.cell.items()) csv.back().push_back(CellText(item.value()));
+        if (!columns.empty()) csv.back().push_back(column);
+        for (const int64_t count : {estimate.n, estimate.failed}) csv.back().push_back(std::to_string(count));
+        csv.back().push_back(estimate.n > 0 ? CsvNumber(estimate.value) : "");
+        csv.back().push_back(estimate.interval ? CsvNumber(estimate.interval->first) : "");
+        csv.back().push_back(estimate.interval ? CsvNumber(estimate.interval->second) : "");
+      };
+      std::vector<Estimate> estimates;
+      for (const Json& value : values) {
+        estimates.push_back(EstimateOf(e, Select(e, method, columns, value)));
+        add(estimates.back(), CellText(value));
+      }
+      if (values.empty()) add(EstimateOf(e, Select(e, method)), "");
+      if (!averaged) continue;
+      if (const std::optional<Estimate> average = AverageOf(estimates)) {
+        add(*average, "average");
+      } else {
+        rows.back().push_back({.text = "\u2013"});
+      }
+    }
+    body_ += TableHtml(rows);
+  }
+
+  // Each task's once, below the first of its experiments.
+  void Papers(const Experiment& e) {
+    const std::vector<std::string> methods = e.Methods();
+    std::vector<std::string> tasks = {e.task};
+    if (!AblationLabels(methods).empty()) tasks.emplace_back("ablation");
+    std::vector<PaperTable> tables;
+    for (const std::string& task : tasks) {
+      if (papers_shown_.insert(task).second)
+        std::ranges::move(PaperTablesOf(task), std::back_inserter(tables));
+    }
     if (tables.empty()) return;
     body_ +=
         "<details open><summary>The papers\u2019 numbers</summary>\n<p>Of other models: orders and gaps "
-        "compare, "
-        "values do not.</p>\n<div class=\"papers\">\n";
+        "compare, values do not.</p>\n<div class=\"papers\">\n";
     for (const PaperTable& table : tables) {
-      body_ += fmt::format("<div><h4>{}</h4>\n{}</div>\n", EscapeHtml(table.title), TableHtml(table.rows));
+      std::vector<std::vector<TableCell>> rows;
+      for (const auto& row : table.rows) {
+        rows.emplace_back();
+        for (const std::string& text : row) {
+          rows.back().push_back(rows.size() == 1 ? ColumnHeader("dataset", text) : TableCell{.text = text});
+        }
+      }
+      body_ += fmt::format("<div{}><h4>{}</h4>\n{}", table.rows[0].size() > 9 ? " class=\"wide\"" : "",
+                           EscapeHtml(table.title), TableHtml(rows));
+      if (!table.note.empty()) body_ += fmt::format("<p class=\"below\">{}</p>\n", EscapeHtml(table.note));
+      body_ += "</div>\n";
+      // Some stand beside several experiments.
+      const std::string name = "paper-" + FileName(table.title);
+      if (!names_.contains(name + ".csv")) File(name, ".csv", TableCsv(table.rows));
     }
     body_ += "</div></details>\n";
   }
 
-  void HeatMaps(std::size_t index) {
-    const Experiment& e = results_.experiments[index];
-    body_ += "<h3>By length and depth, in percent</h3>\n<div class=\"maps\">\n";
+  void HeatMaps(std::size_t index, const Part& part) {
+    Experiment e = part.experiment;
+    std::erase_if(e.observations, [](const Observation& one) {
+      return !one.cell.contains("length") || !one.cell.contains("depth");
+    });
+    if (e.observations.empty() || e.measure.unit != "share") return;
+    const std::string label = part.label();
+    body_ += fmt::format("<h3>By length and depth, in percent{}</h3>\n<div class=\"maps\">\n",
+                         label.empty() ? "" : EscapeHtml(": " + label));
     std::size_t number = 0;
     for (const std::string& method : e.Methods()) {
       // What this method was measured on: others may have other depths.
@@ -283,7 +348,7 @@ class Page {
                   .values = {},
                   .describe = {}};
       for (const Json& length : lengths) map.x_names.push_back(CellName("length", length));
-      std::string csv = "attn,length,depth,n,failed,value\n";
+      std::vector<std::vector<std::string>> csv = {{"attn", "length", "depth", "n", "failed", "value"}};
       for (const Json& depth : depths) {
         map.y_names.push_back(depth.is_number() ? fmt::format("{:.0f}", unit * depth.get<double>())
                                                 : CellName("depth", depth));
@@ -294,75 +359,80 @@ class Page {
           const Estimate estimate = EstimateOf(e, selected);
           map.values.back().push_back(estimate.n > 0 ? std::optional(estimate.value) : std::nullopt);
           if (estimate.n + estimate.failed == 0) continue;
-          csv += fmt::format("{},{},{},{},{},{}\n", CsvField(method), length.dump(), depth.dump(), estimate.n,
-                             estimate.failed, estimate.n > 0 ? fmt::format("{:.6g}", estimate.value) : "");
+          csv.push_back({method, length.dump(), depth.dump(), std::to_string(estimate.n),
+                         std::to_string(estimate.failed), estimate.n > 0 ? CsvNumber(estimate.value) : ""});
           if (estimate.n > 0) {
             map.describe += fmt::format("{} at depth {}%: {:.0f}%; ", CellName("length", length),
                                         map.y_names.back(), 100 * estimate.value);
           }
         }
       }
-      const std::string name = fmt::format("{}-map-{}-{}", Stem(index), ++number, FileName(method));
+      const std::string name = fmt::format("{}-map-{}-{}", PartStem(index, part), ++number, FileName(method));
       Figure(name, DrawHeatMap(map));
-      report_.files.emplace_back(name + ".csv", csv);
+      File(name, ".csv", TableCsv(csv));
     }
     body_ += "</div>\n";
   }
 
-  // Time, and what else was found as numbers: by length, without intervals.
-  void More(std::size_t index, const std::vector<Json>& lengths) {
+  // Time and values, where any sample did not fail.
+  void Found(std::size_t index, const std::vector<Part>& parts, const std::string& columns) {
     const Experiment& e = results_.experiments[index];
-    std::set<std::string> names;
-    for (const Observation& one : e.observations) {
-      for (const auto& item : one.values.items()) {
-        if (item.value().is_number()) names.insert(item.key());
-      }
-    }
-    body_ += "<details><summary>Time, and what else was measured</summary>\n";
-    const auto draw = [&](const std::string& name, const auto& value_of) {
-      LineChart chart = EmptyChart(fmt::format("{}: {} by length", e.task, name), name, lengths);
-      for (const std::string& method : e.Methods()) {
-        ChartLine line{.name = method, .points = {}};
-        for (const Json& length : lengths) {
-          double sum = 0;
-          int64_t n = 0;
-          for (const Observation* const one : Select(e, method, "length", length)) {
-            const std::optional<double> value = one->failed.empty() ? value_of(*one) : std::nullopt;
-            if (!value) continue;
-            sum += *value;
-            ++n;
-          }
-          if (n > 0) line.points.push_back({.x = length.get<double>(), .y = sum / static_cast<double>(n)});
-        }
-        if (!line.points.empty()) chart.lines.push_back(std::move(line));
-      }
-      Lines(fmt::format("{}-{}", Stem(index), FileName(name)), std::move(chart));
-    };
     std::set<int> threads;
-    for (const Observation& one : e.observations) threads.insert(one.by.threads);
-    body_ += fmt::format(
-        "<p>Seconds are of a sample alone: what another sample had read before is not in them. They are of "
-        "the "
-        "machine as it was, with what else it did, on {} threads.</p>\n",
-        fmt::join(threads, ", "));
-    draw("seconds per sample", [](const Observation& one) { return std::optional(one.seconds); });
-    for (const std::string& name : names) {
-      draw(name, [&](const Observation& one) -> std::optional<double> {
-        if (!one.values.contains(name) || !one.values[name].is_number()) return std::nullopt;
-        return one.values[name].get<double>();
-      });
+    for (const Observation& one : e.observations) {
+      if (one.failed.empty()) threads.insert(one.by.threads);
     }
-    body_ += "</details>\n";
+    if (threads.empty()) return;
+    body_ += "<h3>Time, and what else was measured</h3>\n";
+    body_ += fmt::format(
+        "<p>Means. Seconds are of a sample alone: what another sample had read before is not in them. They "
+        "are of the machine as it was, with what else it did, on {} threads.</p>\n",
+        fmt::join(threads, ", "));
+    std::vector<std::vector<std::string>> csv;
+    for (const Part& part : parts) PartValues(index, part, columns, csv);
+    File(Stem(index) + "-values", ".csv", TableCsv(csv));
+  }
+
+  // What was found beside the scores: by method and column, without intervals.
+  void PartValues(std::size_t index, const Part& part, const std::string& columns,
+                  std::vector<std::vector<std::string>>& csv) {
+    const Experiment& e = part.experiment;
+    const std::vector<FoundRow> found = RowsOf(e, columns);
+    if (found.empty()) return;
+    const FoundValues values = ValuesOf(e);
+    // Time by the way a sample turned out says nothing.
+    if (!part.whole && values.names.size() == 1 && values.series.empty()) return;
+    const std::string label = part.label(), stem = PartStem(index, part);
+    if (!label.empty()) body_ += fmt::format("<h4>{}</h4>\n", EscapeHtml(label));
+    const FoundTable table = ValuesTable(e, found, columns, values.names);
+    body_ += TableHtml(table.rows, table.n_names);
+    const std::vector<Json> lengths = ColumnValues(e, columns);
+    body_ += "<div class=\"curves\">\n";
+    if (Curves(columns, lengths)) {
+      for (const std::string& name : values.names) {
+        Lines(fmt::format("{}-{}", stem, FileName(name)),
+              ValueChart(PartTitle(index, part, name) + " by length", found, name, lengths));
+      }
+    }
+    for (const FoundValues::Series& series : values.series) {
+      Lines(
+          fmt::format("{}-{}", stem, FileName(series.name)),
+          SeriesChart(PartTitle(index, part, e.measure.name) + " by " + series.name, found, columns, series));
+    }
+    body_ += "</div>\n";
+    for (const FoundValues::Series& series : values.series) {
+      body_ += TableHtml(SeriesTable(found, columns, series));
+    }
+    AddValuesCsv(part, found, columns, ValuesOf(results_.experiments[index]), csv);
   }
 
   void Settings(const Experiment& e) {
-    body_ += "<details><summary>Configuration</summary>\n<dl class=\"facts\">\n";
+    body_ += "<h3>Configuration</h3>\n<dl class=\"facts\">\n";
     for (const auto& [name, value] : e.settings) {
       body_ += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", EscapeHtml(name), EscapeHtml(value));
     }
     Origins(e, "measured by", &Provenance::program);
     Origins(e, "measured on", &Provenance::machine);
-    body_ += "</dl></details>\n";
+    body_ += "</dl>\n";
   }
 
   // All that its results name, in the order they come; nothing where all are older than that.
@@ -384,7 +454,7 @@ class Page {
   const ReportOrigin& origin_;
   std::string body_;
   Report report_;
-  std::set<std::string> papers_shown_;
+  std::set<std::string> papers_shown_, names_;
 };
 
 }  // namespace

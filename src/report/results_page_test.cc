@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "report/paper_tables.h"
 #include "tests/support/result_journals.h"
 
 namespace longheads {
@@ -64,7 +63,7 @@ TEST(ResultsPage, ShowsPassKeysAsCurveMapAndTable) {
   folder.Append("passkey.jsonl", PasskeyJson(older));
   EXPECT_NE(Make(folder).page.find("<dd>a &lt;processor&gt;; of some results not recorded</dd>"),
             std::string::npos);
-  EXPECT_NE(report.page.find("LongHeads, Table 7"), std::string::npos);
+  EXPECT_NE(report.page.find("LongHeads, Table 5"), std::string::npos);
   EXPECT_NE(report.page.find("#0cd79f"), std::string::npos);
   EXPECT_EQ(report.page.find("<script"), std::string::npos);
   EXPECT_EQ(report.page.find("http://"), std::string::npos);
@@ -123,21 +122,150 @@ TEST(ResultsPage, NoNameBreaksIt) {
   }
 }
 
-TEST(PaperTables, AreRectangularAndOfEveryExperiment) {
-  for (const char* const task : {"ppl", "longbench", "selection", "ablation", "efficiency", "passkey",
-                                 "infinitebench", "counting-stars", "needlebench"}) {
-    const std::vector<PaperTable> tables = PaperTablesOf(task);
-    ASSERT_FALSE(tables.empty()) << task;
-    for (const PaperTable& table : tables) {
-      EXPECT_FALSE(table.title.empty());
-      ASSERT_GT(table.rows.size(), 1u) << table.title;
-      for (const auto& row : table.rows) EXPECT_EQ(row.size(), table.rows[0].size()) << table.title;
-    }
+std::size_t Count(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+TaskRecord MakeOf(const std::string& task, const std::string& attention, const Json& cell, double score,
+                  const Json& values = Json::object()) {
+  static int number = 0;
+  TaskRecord record = MakeTask(attention, std::to_string(++number), cell, score);
+  record.setup.task = task;
+  record.measured.values = values;
+  record.fingerprint = record.setup.Fingerprint();
+  return record;
+}
+
+TEST(ResultsPage, OtherTasksAreOtherTablesAndCurves) {
+  const ResultFolder folder;
+  for (const int64_t length : {1024, 2048}) {
+    folder.Append("ruler.jsonl",
+                  TaskJson(MakeOf("ruler", "full", {{"task", "niah_single_1"}, {"length", length}}, 1)));
+    folder.Append("ruler.jsonl",
+                  TaskJson(MakeOf("ruler", "full", {{"task", "niah_multikey_2"}, {"length", length}}, 0)));
   }
-  EXPECT_TRUE(PaperTablesOf("unheard of").empty());
-  // One number of the first table, as the paper prints it.
-  const PaperTable table = PaperTablesOf("ppl")[0];
-  EXPECT_EQ(table.rows.back(), (std::vector<std::string>{"LongHeads (2k window)", "6.98", "8.15", "8.41"}));
+  const Report report = Make(folder);
+  EXPECT_EQ(File(report, "1-ruler-accuracy.csv"),
+            "attn,task,length,n,failed,value,low,high\n"
+            "full,niah_single_1,1024,1,0,1,0.206549,1\n"
+            "full,niah_single_1,2048,1,0,1,0.206549,1\n"
+            "full,niah_multikey_2,1024,1,0,0,0,0.793451\n"
+            "full,niah_multikey_2,2048,1,0,0,0,0.793451\n");
+  EXPECT_TRUE(Has(report, "1-ruler-accuracy-task-niah-single-1.svg"));
+  EXPECT_TRUE(Has(report, "1-ruler-accuracy-task-niah-multikey-2.svg"));
+  EXPECT_NE(report.page.find("<h3>accuracy, in percent: task niah_multikey_2</h3>"), std::string::npos);
+  EXPECT_EQ(report.page.find(">50 <small>"), std::string::npos);  // the mean of both
+}
+
+TEST(ResultsPage, SampleClassesStandBesideAllOfThem) {
+  const ResultFolder folder;
+  for (int i = 0; i < 4; ++i) {
+    const bool split = i == 3;
+    folder.Append("passkey-papers.jsonl",
+                  TaskJson(MakeOf("passkey-papers", "full",
+                                  {{"length", 1024}, {"depth", 25 * i}, {"split", split ? "yes" : "no"}},
+                                  split ? 0 : 1, {{"key", 40000 + i}})));
+  }
+  TaskRecord failed = MakeOf("passkey-papers", "full", {{"length", 1024}, {"depth", 0}}, 0);
+  failed.failed = "out of memory";
+  folder.Append("passkey-papers.jsonl", TaskJson(failed));
+  const Report report = Make(folder);
+  EXPECT_EQ(File(report, "1-passkey-papers-accuracy.csv"),
+            "attn,split,length,n,failed,value,low,high\n"
+            "full,all,1024,4,1,0.75,0.300642,0.954413\n"
+            "full,no,1024,3,0,1,0.438503,1\n"
+            "full,yes,1024,1,0,0,0,0.793451\n");
+  // One map, of all; the key is no measure.
+  EXPECT_TRUE(Has(report, "1-passkey-papers-accuracy-split-all-map-1-full.svg"));
+  EXPECT_EQ(
+      std::ranges::count_if(report.files, [](const auto& file) { return file.first.ends_with(".svg"); }), 1);
+  EXPECT_EQ(File(report, "1-passkey-papers-accuracy-values.csv"),
+            "attn,split,length,n,seconds per sample\nfull,all,1024,4,3\n");
+  EXPECT_NE(report.page.find("LongHeads, Table 7"), std::string::npos);
+}
+
+TEST(ResultsPage, DataSetsHaveLabelsAndAnAverage) {
+  const ResultFolder folder;
+  for (int i = 0; i < 3; ++i) {
+    folder.Append("longbench.jsonl", TaskJson(MakeOf("longbench", "full", {{"dataset", "narrativeqa"}}, 0)));
+  }
+  folder.Append("longbench.jsonl", TaskJson(MakeOf("longbench", "full", {{"dataset", "repobench-p"}}, 1)));
+  folder.Append("longbench.jsonl", TaskJson(MakeOf("longbench", "esa", {{"dataset", "repobench-p"}}, 1)));
+  const Report report = Make(folder);
+  const std::string csv = File(report, "1-longbench-accuracy.csv");
+  // Each data set counts as much as the other; without all of them there is none.
+  EXPECT_NE(csv.find("full,average,4,0,0.5,,\n"), std::string::npos) << csv;
+  EXPECT_EQ(csv.find("esa,average"), std::string::npos) << csv;
+  EXPECT_NE(report.page.find(">narrativeqa <small>NQA</small>"), std::string::npos);
+  EXPECT_NE(report.page.find("ESA, Table 8"), std::string::npos);
+  EXPECT_TRUE(Has(report, "paper-longheads-table-2-longbench-at-16k-llama-2-7b.csv"));
+}
+
+TEST(ResultsPage, WhatElseWasFoundHasATableAtOneLengthToo) {
+  const ResultFolder folder;
+  const Json values = {{"gini", 0.25}, {"top1", 1}, {"layer_0", 0.5}, {"layer_1", 0.25}, {"layer_2", 0.75}};
+  folder.Append("selection.jsonl", TaskJson(MakeOf("selection", "longheads", {{"length", 1024}}, 1, values)));
+  Report report = Make(folder);
+  EXPECT_EQ(File(report, "1-selection-accuracy-values.csv"),
+            "attn,length,n,gini,top1,seconds per sample,layer_0,layer_1,layer_2\n"
+            "longheads,1024,1,0.25,1,3,0.5,0.25,0.75\n");
+  EXPECT_NE(report.page.find("<td>0.25</td><td>1</td><td>3</td>"), std::string::npos);
+  EXPECT_TRUE(Has(report, "1-selection-accuracy-layer.svg"));
+  EXPECT_FALSE(Has(report, "1-selection-accuracy-gini.svg"));
+  folder.Append("selection.jsonl", TaskJson(MakeOf("selection", "longheads", {{"length", 2048}}, 1, values)));
+  report = Make(folder);
+  EXPECT_TRUE(Has(report, "1-selection-accuracy-gini.svg"));
+}
+
+TEST(ResultsPage, VariantsHaveThePapersNamesAndTable) {
+  const ResultFolder folder;
+  for (const char* const method :
+       {"longheads,chunk=256,window=4096", "longheads,chunk=256,window=4096,choose=random",
+        "longheads,chunk=256,window=4096,fix=both"}) {
+    folder.Append("needle.jsonl", TaskJson(MakeOf("needle", method, {{"length", 8192}}, 1)));
+  }
+  const Report report = Make(folder);
+  EXPECT_NE(report.page.find("LongHeads, Table 4"), std::string::npos);
+  EXPECT_NE(report.page.find("Fix Head &amp; Layer <small>longheads,chunk=256,window=4096,fix=both</small>"),
+            std::string::npos);
+  const ResultFolder other;
+  other.Append("needle.jsonl", TaskJson(MakeOf("needle", "longheads", {{"length", 8192}}, 1)));
+  EXPECT_EQ(Make(other).page.find("LongHeads, Table 4"), std::string::npos);
+}
+
+// Browsers print what is unfolded.
+TEST(ResultsPage, NothingIsFolded) {
+  const ResultFolder folder;
+  folder.Append("ppl.jsonl", PplJson(MakePpl("full", 1024, 0, 2.0)));
+  const Report report = Make(folder);
+  EXPECT_EQ(Count(report.page, "<details"), Count(report.page, "<details open>"));
+  EXPECT_NE(report.page.find("<h3>Configuration</h3>"), std::string::npos);
+  EXPECT_NE(report.page.find("windows that slide by S = 256"), std::string::npos);
+}
+
+TEST(ResultsPage, ImpossibleTextHasAPerplexityBeyondAnyNumber) {
+  const ResultFolder folder;
+  folder.Append("ppl.jsonl", PplJson(MakePpl("full", 1024, 0, 1000.0)));
+  folder.Append("ppl.jsonl", PplJson(MakePpl("full", 2048, 0, 2.0)));
+  const Report report = Make(folder);
+  EXPECT_NE(report.page.find("&gt; 1e300"), std::string::npos);
+  for (const auto& [name, contents] : report.files) {
+    EXPECT_EQ(contents.find("inf,"), std::string::npos) << name;
+    EXPECT_EQ(contents.find("nan"), std::string::npos) << name;
+  }
+}
+
+TEST(ResultsPage, OfFailuresAloneThereIsATableOfThem) {
+  const ResultFolder folder;
+  TaskRecord failed = MakeTask("full", "x", {{"length", 1024}, {"depth", 50}}, 0);
+  failed.failed = "out of memory";
+  folder.Append("needle.jsonl", TaskJson(failed));
+  const Report report = Make(folder);
+  EXPECT_EQ(File(report, "1-needle-accuracy.csv"), "attn,length,n,failed,value,low,high\nfull,1024,0,1,,,\n");
+  EXPECT_FALSE(Has(report, "1-needle-accuracy-values.csv"));
+  EXPECT_NE(report.page.find("1 failed"), std::string::npos);
 }
 
 }  // namespace

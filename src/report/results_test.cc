@@ -99,6 +99,26 @@ TEST(ReadResults, LeavesAnUnfinishedLineOutAndSaysSo) {
   EXPECT_NE(results->notes[0].find("passkey.jsonl"), std::string::npos);
 }
 
+// A case that failed is neither right nor wrong, and what came of it when it was run again counts alone.
+TEST(ReadResults, AFailedPassKeyIsNotAWrongOne) {
+  ResultFolder folder;
+  PasskeyRecord failed = MakePasskey("full", 4096, 0.25, false);
+  failed.failed = "out of memory";
+  folder.Append("passkey.jsonl", PasskeyJson(failed));
+  folder.Append("passkey.jsonl", PasskeyJson(MakePasskey("full", 4096, 0.75, true)));
+  Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  const Experiment* free = Find(*results, "passkey", "free answers right");
+  ASSERT_NE(free, nullptr);
+  ASSERT_EQ(free->observations.size(), 2u);
+  EXPECT_EQ(free->observations[0].failed, "out of memory");
+  folder.Append("passkey.jsonl", PasskeyJson(MakePasskey("full", 4096, 0.25, true)));
+  results = ReadResults(folder.path());
+  free = Find(*results, "passkey", "free answers right");
+  ASSERT_EQ(free->observations.size(), 2u);
+  for (const Observation& one : free->observations) EXPECT_EQ(one.failed, "");
+}
+
 TEST(ReadResults, RefusesWhatIsNoResult) {
   {
     const ResultFolder folder;
@@ -117,6 +137,71 @@ TEST(ReadResults, RefusesWhatIsNoResult) {
           << results.error().message;
     }
   }
+}
+
+// Where cells are no plain values, the sentence says in which line.
+TEST(ReadResults, RefusesCellsThatNothingCanBeLaidOutBy) {
+  for (const Json& cell : {Json::array({1, 2}), Json("length"), Json({{"length", "1024"}}),
+                           Json({{"stars", {1}}}), Json({{"depth", nullptr}})}) {
+    const ResultFolder folder;
+    folder.Append("needle.jsonl", TaskJson(MakeTask("full", "a", {{"length", 1024}}, 1)));
+    folder.Append("needle.jsonl", TaskJson(MakeTask("full", "b", cell, 1)));
+    const Result<Results> results = ReadResults(folder.path());
+    ASSERT_FALSE(results) << cell;
+    EXPECT_NE(results.error().message.find("needle.jsonl, line 2"), std::string::npos)
+        << results.error().message;
+    EXPECT_NE(results.error().message.find("'cell'"), std::string::npos) << results.error().message;
+  }
+}
+
+TEST(ReadResults, OptionsTellExperimentsApart) {
+  const ResultFolder folder;
+  for (const char* const needle : {"one", "another"}) {
+    TaskRecord record = MakeTask("full", "a", {{"length", 1024}}, 1);
+    record.setup.options["needle"] = needle;
+    record.fingerprint = record.setup.Fingerprint();
+    folder.Append("needle.jsonl", TaskJson(record));
+  }
+  const Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  EXPECT_EQ(results->experiments.size(), 2u);
+}
+
+TEST(PartsOf, AreAlikeInAllButLengthAndDepth) {
+  const ResultFolder folder;
+  int n = 0;
+  for (const int64_t stars : {4, 16}) {
+    for (const int64_t length : {1024, 2048}) {
+      folder.Append("stars.jsonl",
+                    TaskJson(MakeTask("full", std::to_string(++n),
+                                      {{"stars", stars}, {"length", length}, {"depth", n}}, 1)));
+    }
+  }
+  const Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  const std::vector<Part> parts = PartsOf(results->experiments.at(0));
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].label(), "stars 4");
+  EXPECT_EQ(parts[1].label(), "stars 16");
+  for (const Part& part : parts) {
+    EXPECT_TRUE(part.whole);
+    EXPECT_EQ(part.experiment.observations.size(), 2u);
+    EXPECT_EQ(ColumnsOf(part.experiment), "length");
+  }
+}
+
+TEST(PartsOf, LosesNoSampleWhoseCellSaysLess) {
+  Experiment e{.task = "t", .measure = {}, .settings = {}, .observations = {}};
+  e.observations = {{.attention = "full", .cell = {{"length", 1024}}},
+                    {.attention = "full", .cell = {{"length", 1024}, {"kind", "a"}}},
+                    {.attention = "full", .cell = Json::object()}};
+  std::size_t n = 0;
+  for (const Part& part : PartsOf(e)) {
+    for (const Json& value : ColumnValues(part.experiment, "length")) {
+      n += Select(part.experiment, "full", "length", value).size();
+    }
+  }
+  EXPECT_EQ(n, 3u);
 }
 
 TEST(CellName, IsShort) {

@@ -10,7 +10,9 @@ import json
 import math
 import os
 import pathlib
+import random
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -488,7 +490,7 @@ class Tasks(unittest.TestCase):
         records = [json.loads(line) for line in (self.out / f"{name}.jsonl").read_text().splitlines()]
         for record in records:  # what differs from run to run
             for key in ("seconds", "time", "shared"):
-                del record[key]
+                record.pop(key, None)
         return records
 
     def test_a_table_a_line_for_each_sample_a_summary_and_the_official_files(self):
@@ -525,6 +527,43 @@ class Tasks(unittest.TestCase):
                 file.write(b'{"task":"nee')
         self.assertEqual(run(*self.command).returncode, 0)
         self.assertEqual(self.records(), whole)
+
+    def test_kills_at_random_moments_change_nothing(self):
+        start = time.monotonic()
+        self.assertEqual(run(*self.command).returncode, 0)
+        seconds = time.monotonic() - start
+        whole = self.records()
+        a_line = (self.out / "needle.jsonl").read_bytes().splitlines()[-1]
+        shutil.rmtree(self.out)
+        journal = self.out / "needle.jsonl"
+        chance = random.Random(seed := random.randrange(1 << 30))
+        for _ in range(8):
+            process = subprocess.Popen([PROGRAM, *map(str, self.command)], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+            time.sleep(chance.uniform(0, seconds / 2))
+            process.kill()
+            process.wait()
+            if journal.exists() and chance.random() < 0.5 and journal.read_bytes()[-1:] in (b"", b"\n"):
+                with open(journal, "ab") as file:  # as a kill amid a line leaves it
+                    file.write(a_line[:chance.randrange(1, len(a_line))])
+        last = run(*self.command)
+        self.assertEqual(last.returncode, 0, (seed, last.stderr))
+        self.assertEqual(self.records(), whole, seed)
+
+    def test_nothing_but_failures_is_no_success(self):
+        file = SCRATCH / "stars.jsonl"
+        file.write_text('{"question": "half a li\n{}\n')
+        command = ["eval", "counting-stars", "-m", MODELS / "plain.gguf", "--compute", "f32", "--attn", "full", "--data"]
+        result = run(*command, file, "--out", self.out)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn(b"none of 2 samples could be run", result.stderr)
+        self.assertEqual([("line 1" in r["failed"], "line 2" in r["failed"]) for r in self.records("counting-stars")],
+                         [(True, False), (False, True)])
+        with open(file, "a") as more:
+            more.write('{"question": "Which?", "context_size": 4, "reference_counting_results": [3]}\n')
+        result = run(*command, file)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(b"2 of 3 samples failed", result.stderr)
 
     def test_shards_are_the_whole(self):
         self.assertEqual(run(*self.command).returncode, 0)
@@ -586,9 +625,37 @@ class Suite(unittest.TestCase):
         self.assertIn(b"1 of 4 steps could not run", result.stderr)
         self.assertTrue((self.out / "kld.jsonl").exists())
 
+    def test_time_left_is_said_of_what_is_known_alone(self):
+        self.suite["tasks"] = [self.suite["tasks"][i] for i in (1, 2, 3)]
+        result = self.run_suite()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        steps = [line for line in result.stderr.decode().splitlines() if line.startswith("step ")]
+        self.assertEqual(len(steps), 3)
+        self.assertNotIn("at this pace", steps[0])
+        self.assertIn("at this pace", steps[1])
+        self.assertIn("(1 steps of unknown length not counted)", steps[1])
+        self.assertNotIn("at this pace", steps[2])
+
+    def test_an_ablation_and_models_whose_keys_go_to_disk(self):
+        self.suite["models"] = [{"file": str(MODELS / "plain.gguf"), "compute": "f32", "kv-ram": ram, "kv-disk": str(SCRATCH)}
+                                for ram in ("0", "4m")]
+        self.suite["tasks"] = [
+            {"task": "efficiency", "lengths": [600], "decode": 2},
+            {"task": "ablation", "chunk": 8, "window": 96,
+             "of": {"task": "passkey-papers", "paper": "lm-infinite", "repeats": 1}}]
+        result = self.run_suite()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        records = [json.loads(line) for line in (self.out / "efficiency.jsonl").read_text().splitlines()]
+        self.assertEqual([record["options"]["kv_ram"] for record in records], [0] * 3 + [4 << 20] * 3)
+        self.assertEqual(len((self.out / "passkey-papers.jsonl").read_text().splitlines()), 12)
+        self.assertIn("choose=last-k", result.stdout.decode())
+        self.assertIn(b"--kv-ram 4m", result.stderr)
+
     def test_what_is_wrong_is_named_before_anything_runs(self):
         for change, words in ((lambda s: s["tasks"][3].update(text="/no/such"), "tasks[3] (ppl): /no/such"),
                               (lambda s: s["tasks"][1].update(depth=3), "'tasks[1].depth'"),
+                              (lambda s: s["tasks"][2].update(methods=["streaming-lm"]), "'tasks[2].methods[0]'"),
+                              (lambda s: s["models"][0].update({"kv-ram": "much"}), "--kv-ram"),
                               (lambda s: s["tasks"][1].update(depths="many"), "tasks[1] (needle): --depths"),
                               (lambda s: s.update(taskz=[]), "'taskz'")):
             suite = json.loads(json.dumps(self.suite))
@@ -741,7 +808,8 @@ class Help(unittest.TestCase):
         self.assertIn(b"run -f", run("--help").stdout)
         for command in (["run"], ["tokenize"], ["detokenize"], ["logits"], ["info"], ["methods"], ["eval", "passkey"],
                         ["eval", "ppl"], ["eval", "suite"], ["eval", "ablation"], ["eval", "needle"],
-                        ["eval", "kld"], ["eval", "selection"], ["eval", "efficiency"], ["eval", "passkey-papers"], ["eval", "esa-recall"],
+                        ["eval", "ppl-windows"], ["eval", "kld"], ["eval", "selection"], ["eval", "efficiency"],
+                        ["eval", "passkey-papers"], ["eval", "esa-recall"],
                         ["bench", "limits"], ["bench", "sweep"]):
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)

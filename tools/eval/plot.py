@@ -82,7 +82,8 @@ def read(directories, name):
         path = pathlib.Path(directory) / f"{name}.csv"
         if path.is_file():
             with open(path, newline="", encoding="utf-8", errors="replace") as file:
-                rows += csv.DictReader(file)
+                # Where all cases failed there is nothing to draw.
+                rows += (row for row in csv.DictReader(file) if row.get("cases") != "0")
     return rows
 
 

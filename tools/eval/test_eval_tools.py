@@ -55,6 +55,14 @@ class Plot(unittest.TestCase):
         self.assertIn("| `full` | 20.1 (16.5-24.4) | 20.1 (16.5-24.4) |\n| `longheads,chunk=128` | 8103 (6661-9858) |", result.stdout)
         self.assertIn("longheads,chunk=128 (8103)", self.texts("ppl.svg"))  # exp(9) is off the scale
 
+    def test_lengths_where_every_case_failed_are_left_out(self):
+        self.write("a/passkey.csv", [{"attn": "full", "length": n, "cases": cases, "correct": cases, "failed": 10 - cases}
+                                     for n, cases in ((1000, 9), (65536, 0))])
+        result = self.draw(self.root / "a")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("| `full` | 9/9 (70-100%) |", result.stdout)
+        self.assertNotIn("64k", result.stdout)
+
     def test_what_varies_is_named_and_what_does_not_is_added_up(self):
         rows = [{"attn": "full", "length": 1024, "cases": 10, "correct": right, "model": model, "compute": "f32"}
                 for model, right in (("a", 10), ("a", 5), ("b", 0))]
