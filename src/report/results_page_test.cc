@@ -245,6 +245,16 @@ TEST(ResultsPage, NothingIsFolded) {
   EXPECT_NE(report.page.find("windows that slide by S = 256"), std::string::npos);
 }
 
+TEST(ResultsPage, NamesTheTextsThatDebianShips) {
+  const ResultFolder folder;
+  PplRecord record = MakePpl("full", 1024, 0, 2.0);
+  folder.Append("ppl.jsonl", PplJson(record));
+  EXPECT_EQ(Make(folder).page.find("r-cran-janeaustenr"), std::string::npos);
+  record.setup.text_hash = "b99d3b92144be4a8";
+  folder.Append("ppl.jsonl", PplJson(record));
+  EXPECT_NE(Make(folder).page.find("r-cran-janeaustenr"), std::string::npos);
+}
+
 TEST(ResultsPage, ImpossibleTextHasAPerplexityBeyondAnyNumber) {
   const ResultFolder folder;
   folder.Append("ppl.jsonl", PplJson(MakePpl("full", 1024, 0, 1000.0)));
