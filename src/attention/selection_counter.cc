@@ -1,6 +1,7 @@
 #include "attention/selection_counter.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/check.h"
@@ -14,8 +15,7 @@ class SeenColumns {
   SeenColumns(const QueryBlock& block, const Plan& plan, int64_t group, const BlockGrid& columns) {
     int64_t last = 0;
     for (const QueryToken& token : block.tokens) last = std::max(last, token.position);
-    n_columns_ = CountColumn(columns, last) + 1;
-    n_words_ = (n_columns_ + 63) / 64;
+    n_words_ = CountColumn(columns, last) / 64 + 1;
     bits_.resize(block.tokens.size() * static_cast<std::size_t>(group * n_words_));
     std::vector<int64_t> listed;
     for (const PlanSegment& segment : plan.segments) {
@@ -39,9 +39,16 @@ class SeenColumns {
     }
   }
 
-  int64_t n_columns() const { return n_columns_; }
-  bool Has(int64_t row, int64_t column) const {
-    return (bits_[static_cast<std::size_t>(row * n_words_ + column / 64)] >> (column % 64) & 1) != 0;
+  // Adds 1 to counts[column] for each column that the row sees something of, of the first n.
+  void AddTo(int64_t row, int64_t n, int32_t* counts) const {
+    for (int64_t word = 0; word < n_words_; ++word) {
+      uint64_t bits = bits_[static_cast<std::size_t>(row * n_words_ + word)];
+      for (; bits != 0; bits &= bits - 1) {
+        const int64_t column = word * 64 + std::countr_zero(bits);
+        if (column >= n) return;
+        ++counts[column];
+      }
+    }
   }
 
  private:
@@ -49,7 +56,6 @@ class SeenColumns {
     bits_[static_cast<std::size_t>(row * n_words_ + column / 64)] |= uint64_t{1} << (column % 64);
   }
 
-  int64_t n_columns_ = 0;
   int64_t n_words_ = 0;
   std::vector<uint64_t> bits_;  // [rows, n_words]
 };
@@ -136,10 +142,7 @@ void SelectionCounter::OnPlan(const Policy&, const QueryBlock& block, Phase, Pla
     for (int64_t g = 0; g < group; ++g) {
       const int64_t row = static_cast<int64_t>(t) * group + g;
       const int64_t head = block.layer * options_.shape.n_heads + block.kv_head * group + g;
-      int32_t* const seen = open.seen.data() + head * open.n_columns;
-      for (int64_t column = 0; column < std::min(rows.n_columns(), open.n_columns); ++column) {
-        seen[column] += rows.Has(row, column) ? 1 : 0;
-      }
+      rows.AddTo(row, open.n_columns, open.seen.data() + head * open.n_columns);
     }
   }
 }
