@@ -1,6 +1,9 @@
 #include "base/memory.h"
 
 #include <fmt/format.h>
+#if __has_include(<malloc.h>)
+#include <malloc.h>  // of glibc
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -85,6 +88,12 @@ uint64_t AvailableMemory(const std::string& root) {
       available = std::min(available, LeftUpFrom(mount / "memory", path, kV1));
   }
   return available;
+}
+
+void ReturnFreeMemory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 void ResetPeakMemory() { std::ofstream("/proc/self/clear_refs") << 5; }

@@ -11,6 +11,9 @@ namespace longheads {
 // system drops it when asked. The most there is where nothing can be read. `root` stands for "/" in tests.
 uint64_t AvailableMemory(const std::string& root = "/");
 
+// What was freed goes back to the system, where the allocator can do that: else it counts as taken.
+void ReturnFreeMemory();
+
 // The system's note of the most memory that this process had, counted from when it was reset. Where it cannot
 // be reset the note is of all that came before too; 0 where it cannot be read.
 void ResetPeakMemory();

@@ -158,6 +158,7 @@ Status RunSweep(SweepOptions options, const SweepHooks& hooks, std::vector<Sweep
   LH_TRY(CheckOptions(options));
   std::sort(options.lengths.begin(), options.lengths.end());
   for (const std::string& attention : options.attention) {
+    ReturnFreeMemory();  // of the method before
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
     if (hooks.on_method) hooks.on_method(*engine, attention);
     LH_ASSIGN(const std::vector<TokenId> text, EncodeText(*engine, options, hooks.cancel));

@@ -2,11 +2,42 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "eval/interval.h"
 
 namespace longheads {
+namespace {
+
+// A variant's scores and the base's, of the samples that both have.
+struct Pairs {
+  ClusteredScores variant, base, differences;
+  std::vector<std::pair<double, double>> scores;
+
+  void Add(const std::string& document, double of_variant, double of_base) {
+    variant.Add(document, of_variant);
+    base.Add(document, of_base);
+    differences.Add(document, of_variant - of_base);
+    scores.emplace_back(of_variant, of_base);
+  }
+  double Correlation() const {
+    double xx = 0, yy = 0, xy = 0;
+    for (const auto& [x, y] : scores) {
+      xx += (x - variant.mean()) * (x - variant.mean());
+      yy += (y - base.mean()) * (y - base.mean());
+      xy += (x - variant.mean()) * (y - base.mean());
+    }
+    return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
+  }
+  Interval Difference(bool shares) const {
+    return shares ? PairedShareInterval(variant, base, Correlation()) : differences.NormalInterval();
+  }
+};
+
+}  // namespace
 
 Result<std::vector<AblationVariant>> AblationVariants(const AblationBase& base) {
   const int64_t k = base.chunk > 0 ? base.window / base.chunk : 0;
@@ -45,32 +76,40 @@ std::string AblationTable(std::span<const TaskRecord> records, std::span<const A
     }
   }
   std::vector<std::vector<std::string>> rows = {
-      {"variant", "mean", "samples", "failed", "difference (95%)", "attn"}};
+      {"variant", "mean (95%)", "samples", "failed", "difference (95%)", "attn"}};
   for (const AblationVariant& variant : variants) {
-    ClusteredScores scores, differences;
+    ClusteredScores scores;
+    Pairs pairs;
     int64_t n_failed = 0;
-    double scale = 1;
+    bool shares = false;
     for (const TaskRecord& record : records) {
       if (record.setup.attention != variant.attention) continue;
       if (!record.failed.empty()) {
         ++n_failed;
         continue;
       }
-      if (record.measure.unit == "share") scale = 100;
+      shares = record.measure.unit == "share";
       const std::string& document =
           record.sample.document.empty() ? record.sample.id : record.sample.document;
       scores.Add(document, record.measured.score);
       const auto base = of_base.find(record.sample.id);
-      if (base != of_base.end()) differences.Add(document, record.measured.score - base->second);
+      if (base != of_base.end()) pairs.Add(document, record.measured.score, base->second);
     }
+    const double scale = shares ? 100 : 1;
+    const auto with_interval = [scale](double mean, const Interval& interval, const char* form) {
+      return fmt::format(fmt::runtime(form), scale * mean, scale * interval.low, scale * interval.high);
+    };
     std::string difference = "-";
-    if (&variant != &variants[0] && differences.n_documents() > 1) {
-      const Interval interval = differences.NormalInterval();
-      difference = fmt::format("{:+.1f} ({:+.1f} to {:+.1f})", scale * differences.mean(),
-                               scale * interval.low, scale * interval.high);
+    if (&variant != &variants[0] && pairs.differences.n_documents() > 1) {
+      difference =
+          with_interval(pairs.differences.mean(), pairs.Difference(shares), "{:+.1f} ({:+.1f} to {:+.1f})");
     }
     rows.push_back(
-        {variant.label, scores.n_samples() == 0 ? "-" : fmt::format("{:.1f}", scale * scores.mean()),
+        {variant.label,
+         scores.n_samples() == 0
+             ? "-"
+             : with_interval(scores.mean(), shares ? scores.ShareInterval() : scores.NormalInterval(),
+                             "{:.1f} ({:.1f} to {:.1f})"),
          fmt::format("{}", scores.n_samples()), fmt::format("{}", n_failed), difference, variant.attention});
   }
   return AlignColumns(rows);

@@ -79,4 +79,14 @@ Interval ClusteredScores::NormalInterval() const {
   return {mean() - half, mean() + half};
 }
 
+Interval PairedShareInterval(const ClusteredScores& a, const ClusteredScores& b, double correlation) {
+  const Interval of_a = a.ShareInterval(), of_b = b.ShareInterval();
+  const auto together = [correlation](double x, double y) {
+    return std::sqrt(std::max(0.0, x * x - 2 * correlation * x * y + y * y));
+  };
+  const double difference = a.mean() - b.mean();
+  return {std::max(-1.0, difference - together(a.mean() - of_a.low, of_b.high - b.mean())),
+          std::min(1.0, difference + together(of_a.high - a.mean(), b.mean() - of_b.low))};
+}
+
 }  // namespace longheads

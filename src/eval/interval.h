@@ -49,4 +49,10 @@ class ClusteredScores {
   double sum_ = 0;
 };
 
+// Of the difference a - b of two shares over the same samples, given the correlation of their scores (0 where
+// one of them does not vary): Newcombe's interval of paired proportions (1998, Statistics in Medicine 17,
+// 2635, method 8), from the ShareInterval of each. Unlike the mean's -/+ t standard errors it stays within -1
+// to 1, and says something where all differences are alike.
+Interval PairedShareInterval(const ClusteredScores& a, const ClusteredScores& b, double correlation);
+
 }  // namespace longheads

@@ -84,5 +84,18 @@ TEST(Interval, FewScoresKnowTheirScatterRoughly) {
   EXPECT_GT(many.ShareInterval().low, 0.508);
 }
 
+// Newcombe's example of 50 pairs: 36 right in both, 12 in the first alone, 2 in the second alone.
+TEST(Interval, PairedSharesHaveNewcombesInterval) {
+  ClusteredScores a, b;
+  for (int i = 0; i < 50; ++i) {
+    a.Add(std::to_string(i), i < 48 ? 1 : 0);
+    b.Add(std::to_string(i), i < 36 || i >= 48 ? 1 : 0);
+  }
+  const double correlation = -24 / std::sqrt(48.0 * 2 * 38 * 12);
+  const Interval interval = PairedShareInterval(a, b, correlation);
+  EXPECT_NEAR(interval.low, 0.0569, 5e-5);
+  EXPECT_NEAR(interval.high, 0.3404, 5e-5);
+}
+
 }  // namespace
 }  // namespace longheads

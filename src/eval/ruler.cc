@@ -28,7 +28,7 @@ constexpr RulerTaskInfo kTasks[] = {{"niah_single_1", 128, false, true},
                                     {"niah_multikey_3", 128, false, true},
                                     {"niah_multivalue", 128, false, false},
                                     {"niah_multiquery", 128, false, false},
-                                    {"vt", 30, false, false},
+                                    {"vt", 30, false, true},
                                     {"cwe", 120, false, false},
                                     {"fwe", 50, false, false},
                                     {"qa_1", 32, true, false},
@@ -77,6 +77,15 @@ std::string RandomUuid(SampleRandom& random) {
                      8 + (b >> 62), (b >> 48) & 0xfff, b & 0xffffffffffff);
 }
 
+// Where in a text: a share of it, so that it does not depend on how many lines there are.
+double RandomDepth(SampleRandom& random) {
+  constexpr int64_t kSteps = 1 << 20;
+  return static_cast<double>(random.Below(kSteps)) / kSteps;
+}
+int64_t PlaceAt(double depth, int64_t n_lines) {
+  return static_cast<int64_t>(depth * static_cast<double>(n_lines + 1));
+}
+
 // No two keys of a text are the same, so that a question has one answer.
 std::string NewKey(SampleRandom& random, bool uuid, std::set<std::string>& taken) {
   for (;;) {
@@ -89,35 +98,27 @@ std::string NewKey(SampleRandom& random, bool uuid, std::set<std::string>& taken
   }
 }
 
-}  // namespace
+// ---- Keys with values
 
-const RulerTaskInfo* FindRulerTask(std::string_view name) {
-  const auto task = std::ranges::find(kTasks, name, &RulerTaskInfo::name);
-  return task == std::end(kTasks) ? nullptr : task;
-}
-
-RulerNeedles MakeRulerNeedles(std::string_view task, int64_t n_lines, uint64_t seed, int64_t length,
-                              int64_t repeat) {
+RulerPrompt MakeNeedles(std::string_view task, int64_t n_lines, uint64_t seed, int64_t length,
+                        int64_t repeat) {
   const bool uuids = task == "niah_multikey_3";
   const bool noise = task == "niah_single_1";
   const char* const kind = uuids ? "code" : "number";
-  // The key, its value and how deep it lies do not depend on how many lines there are.
   SampleRandom random(seed, {length, repeat, uuids, noise});
   std::set<std::string> taken;
   const std::string key = NewKey(random, uuids, taken);
-  RulerNeedles needles;
-  needles.value = uuids ? RandomUuid(random) : RandomNumber(random);
-  constexpr int64_t kSteps = 1 << 20;
-  const double depth = static_cast<double>(random.Below(kSteps)) / kSteps;
-  needles.place = static_cast<int64_t>(depth * static_cast<double>(n_lines + 1));
-  const auto line = [&](const std::string& of, const std::string& value) {
-    return fmt::format("The magic {} of {} is {}.", kind, of, value);
+  const std::string value = uuids ? RandomUuid(random) : RandomNumber(random);
+  const int64_t place = PlaceAt(RandomDepth(random), n_lines);
+  const auto line = [&](const std::string& of, const std::string& its) {
+    return fmt::format("The magic {} of {} is {}.", kind, of, its);
   };
+  RulerPrompt needles{.values = {value}, .places = {place}};
   needles.text = fmt::format(
       "The text below gives magic {}s. Remember them: one of them is asked for after the text.\n", kind);
   for (int64_t i = 0; i <= n_lines; ++i) {
-    if (i == needles.place) {
-      needles.text += line(key, needles.value);
+    if (i == place) {
+      needles.text += line(key, value);
     } else if (noise) {
       needles.text += kPasskeyUnit;  // RULER's "noise"
     } else {
@@ -129,6 +130,84 @@ RulerNeedles MakeRulerNeedles(std::string_view task, int64_t n_lines, uint64_t s
   needles.question = fmt::format("What is the magic {} of {} in the text above?", kind, key);
   needles.answer_begin = fmt::format(" The magic {} of {} in the text above is", kind, key);
   return needles;
+}
+
+// ---- Names that stand for a number
+
+// Names of five capital letters, none taken before.
+std::string NewName(SampleRandom& random, std::set<std::string>& taken) {
+  for (;;) {
+    std::string name;
+    for (int i = 0; i < 5; ++i) name += static_cast<char>('A' + random.Below(26));
+    if (taken.insert(name).second) return name;
+  }
+}
+
+// The first name stands for the number, each other one for the name before it; in this order in the text.
+struct Chain {
+  std::vector<std::string> names;
+  std::string number;
+  std::vector<double> depths;  // ascending
+};
+
+Chain NewChain(SampleRandom& random, std::set<std::string>& taken) {
+  constexpr int kNames = 5;  // RULER's four hops
+  Chain chain;
+  chain.number = fmt::format("{}", 10000 + random.Below(90000));
+  for (int i = 0; i < kNames; ++i) {
+    chain.names.push_back(NewName(random, taken));
+    chain.depths.push_back(RandomDepth(random));
+  }
+  std::ranges::sort(chain.depths);
+  return chain;
+}
+
+// The chain among n lines of noise, and what is asked of it.
+RulerPrompt Tracking(const Chain& chain, int64_t n_lines) {
+  RulerPrompt tracking{.values = chain.names};
+  std::size_t next = 0;
+  for (int64_t line = 0; line <= n_lines; ++line) {
+    for (; next < chain.names.size() && PlaceAt(chain.depths[next], n_lines) == line; ++next) {
+      tracking.text +=
+          fmt::format("Let {} = {}.\n", chain.names[next], next == 0 ? chain.number : chain.names[next - 1]);
+      tracking.places.push_back(line);
+    }
+    if (line < n_lines) tracking.text += fmt::format("{}\n", kPasskeyUnit);
+  }
+  tracking.question =
+      fmt::format("Which names stand for {} in the text above? Follow the chain.", chain.number);
+  tracking.answer_begin =
+      fmt::format(" Along the chain in the text above, the {} names that stand for {} are",
+                  chain.names.size(), chain.number);
+  return tracking;
+}
+
+RulerPrompt MakeTracking(int64_t n_lines, uint64_t seed, int64_t length, int64_t repeat) {
+  SampleRandom random(seed, {length, repeat, 2, 1});  // others than of needles
+  std::set<std::string> taken;
+  const Chain chain = NewChain(random, taken);
+  constexpr int64_t kExampleLines = 5;
+  const RulerPrompt example = Tracking(NewChain(random, taken), kExampleLines);
+  const char* const task =
+      "In the text below names are given to a number, and to each other. Remember them.\n";
+  RulerPrompt tracking = Tracking(chain, n_lines);
+  // As RULER does, with one that is done before.
+  tracking.text = fmt::format("{}{}{}{} {}.\n\n{}{}", task, example.text, example.question,
+                              example.answer_begin, fmt::join(example.values, ", "), task, tracking.text);
+  return tracking;
+}
+
+}  // namespace
+
+const RulerTaskInfo* FindRulerTask(std::string_view name) {
+  const auto task = std::ranges::find(kTasks, name, &RulerTaskInfo::name);
+  return task == std::end(kTasks) ? nullptr : task;
+}
+
+RulerPrompt MakeRulerPrompt(std::string_view task, int64_t n_lines, uint64_t seed, int64_t length,
+                            int64_t repeat) {
+  return task == "vt" ? MakeTracking(n_lines, seed, length, repeat)
+                      : MakeNeedles(task, n_lines, seed, length, repeat);
 }
 
 Result<std::unique_ptr<Task>> RulerTask::Make(RulerOptions options) {
@@ -237,11 +316,11 @@ Result<Question> RulerTask::Read(const Source& source) const try {
 // About as many lines as fit, with the answer, into the length; never more.
 Result<Question> RulerTask::Generate(const Engine& engine, PromptForm form, const Source& source,
                                      const CancelToken* cancel) const {
-  RulerNeedles needles;
+  RulerPrompt made;
   PromptText text;
   const auto tokens_with = [&](int64_t n_lines) -> Result<int64_t> {
-    needles = MakeRulerNeedles(source.task->name, n_lines, options_.seed, source.length, source.index);
-    text = {.rest = needles.text + needles.question, .answer_begin = needles.answer_begin};
+    made = MakeRulerPrompt(source.task->name, n_lines, options_.seed, source.length, source.index);
+    text = {.rest = made.text + made.question, .answer_begin = made.answer_begin};
     LH_ASSIGN(const Prompt prompt, EncodePromptText(engine, form, text, cancel));
     return static_cast<int64_t>(prompt.tokens.size()) + source.task->max_new;
   };
@@ -264,7 +343,7 @@ Result<Question> RulerTask::Generate(const Engine& engine, PromptForm form, cons
   }
   Question question;
   question.text = std::move(text);
-  question.references = {needles.value};
+  question.references = made.values;
   return question;
 }
 
@@ -280,7 +359,7 @@ TaskKind RulerKind() {
       .name = "ruler",
       .summary = "RULER's tasks: official files, or retrieval among lines that are made here",
       .options = {{"tasks", "NAME,...", "niah_single_1,niah_multikey_2",
-                   "RULER's names; without --data: niah_single_1, niah_multikey_2, niah_multikey_3"},
+                   "RULER's names; without --data: niah_single_1, niah_multikey_2, niah_multikey_3, vt"},
                   {"lengths", "N,N,...", "2k,4k,8k",
                    "tokens of the prompt and the longest answer; k is 1024"},
                   {"samples", "N", "10", "of each task and length; 0: all lines of the official files"},

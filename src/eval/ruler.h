@@ -1,6 +1,6 @@
-// RULER (Hsieh et al. 2024). Reads the official generator's files as they are; and makes those retrieval
-// tasks itself whose haystack needs no text: keys with numbers in repeated sentences (niah_single_1), and
-// among many others of their kind (niah_multikey_2, niah_multikey_3).
+// RULER (Hsieh et al. 2024). Reads the official generator's files as they are; and makes those tasks itself
+// whose haystack needs no text: keys with numbers in repeated sentences (niah_single_1) and among many others
+// of their kind (niah_multikey_2, niah_multikey_3), and chains of names in repeated sentences (vt).
 #pragma once
 
 #include <memory>
@@ -23,18 +23,17 @@ struct RulerTaskInfo {
 };
 const RulerTaskInfo* FindRulerTask(std::string_view name);
 
-// A retrieval task as it is made here: so many lines, one of which is asked for.
-struct RulerNeedles {
-  std::string text;  // the lines, with what comes before them
-  std::string question;
-  std::string answer_begin;
-  std::string value;
-  int64_t place = 0;  // of the line that is asked for
+// A task as it is made here: lines, one or some of which are asked for.
+struct RulerPrompt {
+  std::string text = {};  // the lines, with what comes before them
+  std::string question = {};
+  std::string answer_begin = {};
+  std::vector<std::string> values = {};  // what an answer must contain
+  std::vector<int64_t> places = {};      // of the lines that are asked for: how many others come before each
 };
-// `n_lines` besides the one asked for; the same seed gives the same key, value and place for the same
-// n_lines.
-RulerNeedles MakeRulerNeedles(std::string_view task, int64_t n_lines, uint64_t seed, int64_t length,
-                              int64_t repeat);
+// `n_lines` besides those asked for; the same seed gives the same keys, values and depths whatever n_lines.
+RulerPrompt MakeRulerPrompt(std::string_view task, int64_t n_lines, uint64_t seed, int64_t length,
+                            int64_t repeat);
 
 struct RulerOptions {
   std::string data;  // a folder of official files; empty: made here

@@ -16,43 +16,68 @@ int64_t CountOf(const std::string& text, const std::string& part) {
   return n;
 }
 
-TEST(RulerNeedles, OneLineHasTheKeyThatIsAskedFor) {
+TEST(RulerPrompt, OneLineHasTheKeyThatIsAskedFor) {
   for (const std::string task : {"niah_single_1", "niah_multikey_2", "niah_multikey_3"}) {
     for (int64_t repeat = 0; repeat < 20; ++repeat) {
-      const RulerNeedles needles = MakeRulerNeedles(task, 50, 1, 4096, repeat);
+      const RulerPrompt needles = MakeRulerPrompt(task, 50, 1, 4096, repeat);
       EXPECT_EQ(CountOf(needles.text, "\n"), 1 + 51);
-      EXPECT_EQ(CountOf(needles.text, needles.value), 1);
+      EXPECT_EQ(CountOf(needles.text, needles.values[0]), 1);
       const std::size_t of = needles.question.find(" of ") + 4;
       const std::string key = needles.question.substr(of, needles.question.find(" in the text") - of);
-      EXPECT_EQ(CountOf(needles.text, " of " + key + " is " + needles.value + "."), 1) << needles.text;
+      EXPECT_EQ(CountOf(needles.text, " of " + key + " is " + needles.values[0] + "."), 1) << needles.text;
       EXPECT_EQ(CountOf(needles.text, " of " + key + " is "), 1);
       EXPECT_EQ(CountOf(needles.text, " is "), (task == "niah_single_1" ? 3 * 50 : 50) + 2);
       const std::size_t size = task == "niah_multikey_3" ? 36 : 7;
-      EXPECT_EQ(needles.value.size(), size);
+      EXPECT_EQ(needles.values[0].size(), size);
     }
   }
 }
 
-TEST(RulerNeedles, KeyValueAndDepthDoNotDependOnTheNumberOfLines) {
-  const RulerNeedles few = MakeRulerNeedles("niah_multikey_2", 10, 1, 4096, 3);
-  const RulerNeedles many = MakeRulerNeedles("niah_multikey_2", 1000, 1, 4096, 3);
-  EXPECT_EQ(few.value, many.value);
+TEST(RulerPrompt, KeyValueAndDepthDoNotDependOnTheNumberOfLines) {
+  const RulerPrompt few = MakeRulerPrompt("niah_multikey_2", 10, 1, 4096, 3);
+  const RulerPrompt many = MakeRulerPrompt("niah_multikey_2", 1000, 1, 4096, 3);
+  EXPECT_EQ(few.values, many.values);
   EXPECT_EQ(few.question, many.question);
-  EXPECT_NEAR(static_cast<double>(few.place) / 11, static_cast<double>(many.place) / 1001, 0.1);
-  EXPECT_NE(few.value, MakeRulerNeedles("niah_multikey_2", 10, 2, 4096, 3).value);
-  EXPECT_NE(few.value, MakeRulerNeedles("niah_multikey_2", 10, 1, 8192, 3).value);
-  EXPECT_NE(few.value, MakeRulerNeedles("niah_multikey_2", 10, 1, 4096, 4).value);
+  EXPECT_NEAR(static_cast<double>(few.places[0]) / 11, static_cast<double>(many.places[0]) / 1001, 0.1);
+  EXPECT_NE(few.values, MakeRulerPrompt("niah_multikey_2", 10, 2, 4096, 3).values);
+  EXPECT_NE(few.values, MakeRulerPrompt("niah_multikey_2", 10, 1, 8192, 3).values);
+  EXPECT_NE(few.values, MakeRulerPrompt("niah_multikey_2", 10, 1, 4096, 4).values);
 }
 
-TEST(RulerNeedles, PlacesAreSpreadOverTheText) {
+TEST(RulerPrompt, PlacesAreSpreadOverTheText) {
   std::set<int64_t> tenths;
   for (int64_t repeat = 0; repeat < 100; ++repeat) {
-    const int64_t place = MakeRulerNeedles("niah_single_1", 99, 0, 4096, repeat).place;
+    const int64_t place = MakeRulerPrompt("niah_single_1", 99, 0, 4096, repeat).places[0];
     ASSERT_GE(place, 0);
     ASSERT_LE(place, 99);
     tenths.insert(place / 10);
   }
   EXPECT_EQ(tenths.size(), 10u);
+}
+
+TEST(RulerPrompt, AChainOfNamesLeadsToTheNumber) {
+  for (int64_t repeat = 0; repeat < 20; ++repeat) {
+    const RulerPrompt tracking = MakeRulerPrompt("vt", 40, 1, 4096, repeat);
+    ASSERT_EQ(tracking.values.size(), 5u);
+    EXPECT_EQ(std::set(tracking.values.begin(), tracking.values.end()).size(), 5u);
+    EXPECT_TRUE(std::ranges::is_sorted(tracking.places));
+    // Behind the example that is done.
+    const std::string text = tracking.text.substr(tracking.text.rfind("Remember them."));
+    EXPECT_EQ(CountOf(text, "\n"), 1 + 40 + 5);
+    const std::string number = tracking.question.substr(tracking.question.find(" for ") + 5, 5);
+    std::string before = number;
+    std::size_t at = 0;
+    for (const std::string& name : tracking.values) {
+      at = text.find("Let " + name + " = " + before + ".\n", at);
+      ASSERT_NE(at, std::string::npos) << name << " in " << text;
+      EXPECT_EQ(CountOf(tracking.text, "Let " + name + " = "), 1);
+      before = name;
+    }
+    EXPECT_EQ(CountOf(tracking.text, "Let "), 10);
+    EXPECT_NE(tracking.answer_begin.find("5 names that stand for " + number), std::string::npos);
+  }
+  EXPECT_EQ(MakeRulerPrompt("vt", 10, 1, 4096, 3).values, MakeRulerPrompt("vt", 1000, 1, 4096, 3).values);
+  EXPECT_NE(MakeRulerPrompt("vt", 10, 1, 4096, 3).values, MakeRulerPrompt("vt", 10, 1, 4096, 4).values);
 }
 
 class RulerTest : public testing::Test {
@@ -80,6 +105,22 @@ TEST_F(RulerTest, PromptAndAnswerFillTheLength) {
       EXPECT_GT(n, (*task)->samples()[i].tokens - 150);  // a line of bytes
     }
   }
+}
+
+TEST_F(RulerTest, AChainFillsTheLengthAndIsJudgedByItsNames) {
+  const auto task = MakeTask(RulerKind(), {{"tasks", "vt"}, {"lengths", "3000"}, {"samples", "1"}});
+  ASSERT_TRUE(task) << task.error().message;
+  const auto question = Ask(**task, 0);
+  ASSERT_TRUE(question) << question.error().message;
+  EXPECT_EQ(question->max_new, 30);
+  const auto prompt = EncodePromptText(*engine_, PromptForm::kChat, question->text);
+  ASSERT_TRUE(prompt);
+  const int64_t n = static_cast<int64_t>(prompt->tokens.size()) + 30;
+  EXPECT_LE(n, 3000);
+  EXPECT_GT(n, 3000 - 150);
+  const auto names = MakeRulerPrompt("vt", 1, 0, 3000, 0).values;
+  const RulerTask& ruler = static_cast<RulerTask&>(**task);
+  EXPECT_DOUBLE_EQ(ruler.Judge(*question, names[0] + ", " + names[3]).value, 0.4);
 }
 
 TEST_F(RulerTest, ReadsTheOfficialFiles) {
@@ -125,7 +166,7 @@ TEST_F(RulerTest, RefusesByName) {
     EXPECT_NE(task.error().message.find(words), std::string::npos) << task.error().message;
   };
   refused({{"tasks", "niah_single_9"}}, "niah_single_9");
-  refused({{"tasks", "vt"}}, "vt is not made here");
+  refused({{"tasks", "cwe"}}, "cwe is not made here");
   refused({{"samples", "0"}}, "--samples is 0");
   refused({{"data", "/no/such"}, {"lengths", "4k"}},
           "/no/such/4096/data/niah_single_1/validation.jsonl is not there");

@@ -76,7 +76,7 @@ class Task {
   // The methods it is about; empty: any, as the user says.
   virtual std::vector<std::string> methods() const { return {}; }
   // Whether it measures time and memory: then it matters how much of a text is kept in memory, which changes
-  // no bit of a result.
+  // no bit of a result, and each sample has an engine that has done nothing before.
   virtual bool measures_cost() const { return false; }
   // Whether the prompt's form (plain, chat) bears on it.
   virtual bool has_form() const { return true; }

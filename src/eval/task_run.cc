@@ -9,7 +9,9 @@
 #include <cmath>
 #include <ctime>
 #include <new>
+#include <optional>
 
+#include "base/memory.h"
 #include "base/seconds.h"
 #include "eval/experiment.h"
 
@@ -145,15 +147,24 @@ Status Run::RunMethod(const std::string& spec) {
     }
   }
   if (left.empty()) return {};
-  LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(spec));
-  if (hooks.on_method) hooks.on_method(*engine, spec);
-  PromptReader reader(*engine, /*share=*/true);
+  std::unique_ptr<Engine> engine;
+  std::optional<PromptReader> reader;
   for (const Sample* sample : left) {
     if (Cancelled(hooks.cancel)) return Interrupted();
+    // An engine keeps buffers and pages for what comes next: where memory is measured, each sample has its
+    // own.
+    if (!engine || task.measures_cost()) {
+      reader.reset();
+      engine.reset();
+      ReturnFreeMemory();
+      LH_ASSIGN(engine, hooks.load(spec));
+      reader.emplace(*engine, /*share=*/true);
+      if (sample == left.front() && hooks.on_method) hooks.on_method(*engine, spec);
+    }
     const Clock::time_point start = Clock::now();
-    Result<SampleOutcome> measured = Measure(*engine, reader, spec, *sample);
+    Result<SampleOutcome> measured = Measure(*engine, *reader, spec, *sample);
     if (!measured && measured.error().kind == ErrorKind::kCancelled) return Interrupted();
-    if (!measured) reader.Forget();  // frees what it kept, should memory have been short
+    if (!measured) reader->Forget();  // frees what it kept, should memory have been short
     TaskRecord record{.setup = setup,
                       .fingerprint = fingerprint,
                       .sample = *sample,

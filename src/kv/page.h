@@ -90,11 +90,12 @@ class KvPage {
   enum class Ahead : uint8_t { kNo, kPlanned, kForeseen };
 
   // Beside the count of pins. Readers may pin a page that is kReady without the pool's lock; it becomes so,
-  // and is no longer, with the lock held. kUsed: pinned, planned or brought since it was last considered for
-  // leaving.
+  // and is no longer, with the lock held. Since it was last considered for leaving it was pinned or brought
+  // (kUsed), and planned and not pinned yet (kPlanned).
   static constexpr uint32_t kReady = uint32_t{1} << 31;
   static constexpr uint32_t kUsed = uint32_t{1} << 30;
-  static constexpr uint32_t kPins = kUsed - 1;
+  static constexpr uint32_t kPlanned = uint32_t{1} << 29;
+  static constexpr uint32_t kPins = kPlanned - 1;
   bool pinned() const { return (pins_.load(std::memory_order_acquire) & kPins) != 0; }
 
   std::atomic<uint32_t> pins_ = 0;
@@ -102,6 +103,11 @@ class KvPage {
   bool dirty_ = false;  // not on disk as it is in memory
   Ahead ahead_ = Ahead::kNo;
   int keepers_ = 0;  // those for whom it goes only where nothing else can
+  // How often it was planned since it came, up to kMostPlans, less how often it was passed over since: what
+  // is read again and again stays longer than what was read last. kUnplanned: whoever read it had no plan.
+  static constexpr int8_t kUnplanned = -1;
+  static constexpr int8_t kMostPlans = 4;
+  int8_t plans_ = kUnplanned;
   Io io_ = Io::kNone;
   bool awaited_ = false;            // somebody sleeps until its reading ends
   std::shared_ptr<PageFile> file_;  // null: nowhere on disk

@@ -212,6 +212,15 @@ PageFrame KvPool::NewFrame() {
   return frame;
 }
 
+bool KvPool::PassOver(KvPage& page) {
+  const uint32_t pins = page.pins_.fetch_and(~(KvPage::kUsed | KvPage::kPlanned), std::memory_order_relaxed);
+  if ((pins & KvPage::kPlanned) != 0) return true;
+  if (page.plans_ == KvPage::kUnplanned) return (pins & KvPage::kUsed) != 0;
+  if (page.plans_ == 0) return false;
+  --page.plans_;
+  return true;
+}
+
 PageFrame KvPool::EvictOne(Evict which) {
   const bool spare = which == Evict::kSparingKept && n_kept_ <= most_frames_ / 2;
   // Who pins a page that is ready leaves the order as it is: the page moves when its turn to leave comes.
@@ -224,7 +233,7 @@ PageFrame KvPool::EvictOne(Evict which) {
     while (next != nullptr) {
       KvPage* const page = next;
       next = page == last ? nullptr : page->newer_;
-      if (chances > 0 && page->pins_.fetch_and(~KvPage::kUsed, std::memory_order_relaxed) & KvPage::kUsed) {
+      if (chances > 0 && PassOver(*page)) {
         Touch(*page);
         --chances;
         moved = true;
@@ -237,6 +246,7 @@ PageFrame KvPool::EvictOne(Evict which) {
       }
       if (!Retire(*page)) continue;
       page->ahead_ = KvPage::Ahead::kNo;  // in vain
+      page->plans_ = KvPage::kUnplanned;
       Unlink(*page);
       return std::move(page->frame_);
     }
@@ -338,8 +348,8 @@ bool KvPool::PinReady(KvPage& page) {
   uint32_t pins = page.pins_.load(std::memory_order_relaxed);
   do {
     if ((pins & KvPage::kReady) == 0) return false;
-  } while (!page.pins_.compare_exchange_weak(pins, (pins + 1) | KvPage::kUsed, std::memory_order_acquire,
-                                             std::memory_order_relaxed));
+  } while (!page.pins_.compare_exchange_weak(pins, ((pins + 1) | KvPage::kUsed) & ~KvPage::kPlanned,
+                                             std::memory_order_acquire, std::memory_order_relaxed));
   static std::atomic<std::size_t> n_threads{0};
   thread_local const std::size_t thread = n_threads.fetch_add(1, std::memory_order_relaxed);
   ready_hits_[thread % ready_hits_.size()].n.fetch_add(1, std::memory_order_relaxed);
@@ -363,6 +373,7 @@ PinnedPage KvPool::Pin(KvPage& page) {
     traffic_.waited_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   }
   page.pins_.fetch_add(1, std::memory_order_relaxed);
+  page.pins_.fetch_and(~KvPage::kPlanned, std::memory_order_relaxed);
   page.pins_.fetch_or(KvPage::kReady | KvPage::kUsed, std::memory_order_release);
   Touch(page);
   ++(from_disk ? traffic_.misses : traffic_.hits);
@@ -417,11 +428,15 @@ void KvPool::Unpin(KvPage& page) {
 void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   if (!on_disk()) return;
   std::unique_lock lock(mutex_);
+  if (asked == Asked::kForCertain) {
+    for (KvPage* const page : pages) {
+      if (page->plans_ < KvPage::kMostPlans) ++page->plans_;
+      page->pins_.fetch_or(KvPage::kPlanned, std::memory_order_relaxed);
+    }
+  }
   if (asked != Asked::kPerhaps) {
     for (KvPage* const page : pages) {
-      if (!page->frame_ || page->io_ == KvPage::Io::kReading) continue;
-      Touch(*page);
-      page->pins_.fetch_or(KvPage::kUsed, std::memory_order_relaxed);
+      if (page->frame_ && page->io_ != KvPage::Io::kReading) Touch(*page);
     }
   }
   std::array<PageTransfer, kMostReads> transfers;

@@ -158,6 +158,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   void Settle(KvPage& page, PageFrame frame);
   void Touch(KvPage& page);
   void Unlink(KvPage& page);
+  // Whether a page whose turn it is to leave stays for another round.
+  static bool PassOver(KvPage& page);
   enum class Evict : uint8_t { kSparingKept, kAny };
   PageFrame EvictOne(Evict which);
   // Sends some of the dirty pages that were used longest ago to disk; whether any went.

@@ -194,6 +194,26 @@ TEST(KvPool, WhatAPlanNamesIsNotDrivenOutForTheRestOfThePlan) {
   EXPECT_TRUE(store.Holds(*pages[0], 1));
 }
 
+TEST(KvPool, WhatManyPlansNameStaysBeforeWhatOneNamedLater) {
+  const Store store;
+  const auto pages = store.Filled(300);
+  const std::vector<KvPage*> all = AllOf(pages);
+  ASSERT_TRUE(store.pool->Flush(all));
+  const auto read = [&](int first, int n) {
+    store.pool->ReadAhead(
+        std::span(all).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n)),
+        KvPool::Asked::kForCertain);
+    for (int i = first; i < first + n; ++i) {
+      EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i % 251 + 1));
+    }
+  };
+  constexpr int kOften = static_cast<int>(kLeast) / 4;
+  for (int plan = 0; plan < 4; ++plan) read(0, kOften);
+  // Twice as many as there is room for beside them, each once.
+  for (int first = 100; first < 100 + 2 * (static_cast<int>(kLeast) - kOften); first += 4) read(first, 4);
+  for (int i = 0; i < kOften; ++i) EXPECT_TRUE(store.pool->IsNear(*all[static_cast<std::size_t>(i)])) << i;
+}
+
 TEST(KvPool, APageThatIsWrittenAllTheTimeIsNotSentToDiskEachTime) {
   constexpr int64_t kFrames = 16 * kLeast;
   const Store store(kFrames);

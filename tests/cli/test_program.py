@@ -651,6 +651,41 @@ class Suite(unittest.TestCase):
         self.assertIn("choose=last-k", result.stdout.decode())
         self.assertIn(b"--kv-ram 4m", result.stderr)
 
+    def test_a_kill_in_any_step_changes_nothing(self):
+        self.suite["tasks"] = [self.suite["tasks"][i] for i in (1, 2)]
+        self.assertEqual(self.run_suite().returncode, 0)
+        whole = sorted((path.name, len(path.read_bytes().splitlines())) for path in self.out.glob("*.jsonl"))
+        answers = lambda: [[{key: value for key, value in json.loads(line).items() if key not in ("seconds", "time", "shared")}
+                            for line in path.read_bytes().splitlines()] for path in sorted(self.out.glob("*.jsonl"))]
+        expected = answers()
+        shutil.rmtree(self.out)
+        lines = lambda: sum(path.read_bytes().count(b"\n") for path in self.out.glob("*.jsonl"))
+        had = 0
+        while had < sum(n for _, n in whole):
+            process = subprocess.Popen([PROGRAM, "eval", "suite", self.file, "--out", self.out], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+            while process.poll() is None and lines() <= had:
+                time.sleep(0.002)
+            process.kill()
+            process.wait()
+            had = lines()
+            for path in self.out.glob("*.jsonl"):
+                with open(path, "ab") as file:  # as a kill amid a line leaves it
+                    file.write(b'{"task":"')
+        self.assertEqual(self.run_suite().returncode, 0)
+        self.assertEqual(answers(), expected)
+
+    def test_memory_is_each_samples_own(self):
+        # An engine keeps pages and buffers for what comes next; they would count for the shorter text.
+        self.suite["tasks"] = [{"task": "efficiency", "lengths": [16000, 600], "repeats": 1, "decode": 2}]
+        self.file.write_text(json.dumps(self.suite))
+        result = run("eval", "suite", self.file, "--out", self.out,
+                     env={"ASAN_OPTIONS": "quarantine_size_mb=0"})  # the address sanitizer keeps what was freed
+        self.assertEqual(result.returncode, 0, result.stderr)
+        longer, shorter = (json.loads(line)["values"] for line in (self.out / "efficiency.jsonl").read_text().splitlines())
+        self.assertGreater(longer["kv_gib"], 10 * shorter["kv_gib"])
+        self.assertLess(shorter["peak_gib"], longer["peak_gib"] - longer["kv_gib"] / 2)
+
     def test_what_is_wrong_is_named_before_anything_runs(self):
         for change, words in ((lambda s: s["tasks"][3].update(text="/no/such"), "tasks[3] (ppl): /no/such"),
                               (lambda s: s["tasks"][1].update(depth=3), "'tasks[1].depth'"),
