@@ -7,9 +7,13 @@ then the peer, as processes of their own, on prompts of random ids, so that neit
 prompt of at most 2048 tokens before the one that is timed. Medians of the repeats are printed with their spread, and ours divided by the peer's,
 repeat by repeat. Where the processor is of a kind on which the peer's speed is known and it comes out more than a
 tenth below that, it has been set up badly, and the script fails.
+
+With --out FILE.csv each repeat of each engine is a line behind those that are there; `tools/eval/plot.py` draws speed against
+length of a folder's peers.csv.
 """
 
 import argparse
+import csv
 import json
 import os
 import pathlib
@@ -74,6 +78,17 @@ def time_peer(python, worker, model, length, n_decode, threads, seed):
     return json.loads(result.stdout.splitlines()[-1])
 
 
+def write_down(path, rows):
+    """Appends rows to a CSV file, with their names where it is new."""
+    new = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
 def spread(values):
     return f"{statistics.median(values):.4g} ({min(values):.4g}-{max(values):.4g})"
 
@@ -86,6 +101,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("-n", "--predict", type=int, default=32, help="tokens generated after each prompt")
     parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE.csv", help="write each repeat down here, behind others")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent.parent / "build" / "longheads")
     parser.epilog = "After '--': options of longheads bench sweep; default: --attn full --compute int8"
     # By hand: argparse gives a positional list that comes after options to nobody.
@@ -108,6 +124,12 @@ def main():
             same = (arguments.model, length, arguments.predict, arguments.threads, repeat + 1)
             ours.append(time_ours(arguments.program, arguments.options, *same))
             theirs.append(time_peer(python, peer["worker"], *same))
+            if arguments.out:
+                names = "longheads " + " ".join(arguments.options), peer["packages"][0].replace("==", " ")
+                write_down(arguments.out, [
+                    {"attn": engine, "length": length, "repeat": repeat, **run, "decoded": arguments.predict,
+                     "threads": arguments.threads, "model": arguments.model.name, "processor": name}
+                    for engine, run in zip(names, (ours[-1], theirs[-1]))])
         for at, what in enumerate(("prefill", "decode")):
             mine, other = [run[what] for run in ours], [run[what] for run in theirs]
             ratios = [a / b for a, b in zip(mine, other)]

@@ -1,9 +1,10 @@
-"""Draws what `longheads eval` found: accuracy against length from passkey.csv, perplexity from ppl.csv.
+"""Draws what `longheads eval` found: accuracy against length from passkey.csv, perplexity from ppl.csv; and speed against
+length, beside other engines, from the peers.csv of `bench/peers/compare.py`.
 
-Usage: plot.py DIR [DIR ...] --out FOLDER     writes FOLDER/passkey.svg and FOLDER/ppl.svg, as far as there is data,
-                                              and prints the same as tables in Markdown
+Usage: plot.py DIR [DIR ...] --out FOLDER     writes FOLDER/passkey.svg, ppl.svg, prefill.svg and decode.svg, as far as there
+                                              is data, and prints the same as tables in Markdown
 
-One line for each method, in one colour on both plots, named at its end; bars are 95% intervals. Where the files hold
+One line for each method, in one colour on all plots, named at its end; bars are 95% intervals, of speeds the range. Where the files hold
 several models, texts or settings, the name says which. Rows that differ in nothing drawn are added up. Perplexities
 beyond four times the lowest, where nothing is left to compare, are rings at the upper edge, the last one with its value.
 The pictures have no background and are readable on a light and on a dark page.
@@ -14,6 +15,7 @@ import colorsys
 import csv
 import math
 import pathlib
+import statistics
 import sys
 from xml.sax.saxutils import escape
 
@@ -32,7 +34,8 @@ STYLE = """text { font: 12px sans-serif; fill: #1f2328 } .grid { stroke: #7d8590
 class Accuracy:
     """Of free answers, in percent, with Wilson's interval."""
 
-    file, title, log = "passkey", "Pass keys found, % of free answers", False
+    file, title, log, bars = "passkey", "Pass keys found, % of free answers", False, "95% interval"
+    name = file
 
     def point(self, rows):
         n = sum(int(row["cases"]) for row in rows)
@@ -53,7 +56,8 @@ class Accuracy:
 class Perplexity:
     """Of the scored tokens, with the interval that `eval ppl` gives."""
 
-    file, title, log = "ppl", "Perplexity of the last tokens of each length", True
+    file, title, log, bars = "ppl", "Perplexity of the last tokens of each length", True, "95% interval"
+    name = file
 
     def point(self, rows):
         tokens = [int(row["tokens"]) for row in rows]
@@ -74,6 +78,31 @@ class Perplexity:
             width /= 2
         below = math.floor(low / width) or 1  # the axis has logarithms
         return [i * width for i in range(below, max(math.ceil(high / width), below + 1) + 1)]
+
+
+class Speed:
+    """Tokens a second of the prompt or of what follows it: the median of the repeats, and their range."""
+
+    file, log, bars = "peers", True, "median (least-most)"
+
+    def __init__(self, name, title):
+        self.name, self.title = name, title
+
+    def point(self, rows):
+        values = [float(row[self.name]) for row in rows]
+        return [statistics.median(values), min(values), max(values)]
+
+    def cell(self, rows):
+        value, low, high = self.point(rows)
+        return f"{value:.4g} ({low:.4g}-{high:.4g})" if len(rows) > 1 else f"{value:.4g}"
+
+    def ticks(self, points):
+        """1, 2 and 5 times powers of ten, from just below the lowest to just above the highest."""
+        low, high = min(point[2] for point in points), max(point[3] for point in points)
+        steps = [m * 10.0**e for e in range(-6, 9) for m in (1, 2, 5)]
+        first = max(i for i, step in enumerate(steps) if step <= low)
+        last = min(i for i, step in enumerate(steps) if step >= high)
+        return steps[first : max(last, first + 1) + 1]
 
 
 def read(directories, name):
@@ -190,6 +219,10 @@ def draw(plot, series, colours):
     return "\n".join(svg) + "\n</svg>\n"
 
 
+PLOTS = (Accuracy(), Perplexity(), Speed("prefill", "Prompt, tokens a second"),
+         Speed("decode", "Answer, tokens a second"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directories", nargs="+", metavar="DIR", help="what --out of 'longheads eval' named")
@@ -201,16 +234,16 @@ def main():
     alike = [setting for setting in arguments.alike.split(",") if setting]
     if not set(alike) <= set(SETTINGS):
         parser.error(f"--alike takes some of {', '.join(SETTINGS)}")
-    found = [(plot, read(arguments.directories, plot.file)) for plot in (Accuracy(), Perplexity())]
+    found = [(plot, read(arguments.directories, plot.file)) for plot in PLOTS]
     found = [(plot, rows, series_of(rows, plot, alike)) for plot, rows in found if rows]
     names = sorted({name for _, _, series in found for name in series})
     if not names:
-        sys.exit("plot.py: no passkey.csv and no ppl.csv with results in " + ", ".join(arguments.directories))
+        sys.exit("plot.py: no passkey.csv, ppl.csv or peers.csv with results in " + ", ".join(arguments.directories))
     colours = {name: colour(i, len(names)) for i, name in enumerate(names)}
     arguments.out.mkdir(parents=True, exist_ok=True)
     for plot, rows, series in found:
-        (arguments.out / f"{plot.file}.svg").write_text(draw(plot, series, colours), encoding="utf-8")
-        print(f"{plot.title} (95% interval)\n\n{table_of(rows, plot, alike)}")
+        (arguments.out / f"{plot.name}.svg").write_text(draw(plot, series, colours), encoding="utf-8")
+        print(f"{plot.title} ({plot.bars})\n\n{table_of(rows, plot, alike)}")
 
 
 if __name__ == "__main__":

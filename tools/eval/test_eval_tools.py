@@ -84,6 +84,16 @@ class Plot(unittest.TestCase):
         self.assertAlmostEqual(high / value, 2.718281828 ** (1.96 * 0.075 * 2**0.5), places=5)
         self.assertAlmostEqual(low * high, value * value, places=5)
 
+    def test_speeds_are_drawn_beside_other_engines(self):
+        self.write("a/peers.csv", [{"attn": engine, "length": n, "prefill": speed / n, "decode": 50}
+                                   for engine, speeds in (("longheads", (4e6, 5e6, 9e6)), ("other", (2e6,)))
+                                   for speed in speeds for n in (512, 4096)])
+        result = self.draw(self.root / "a")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("| `longheads` | 9766 (7812-1.758e+04) | 1221 (976.6-2197) |\n| `other` | 3906 | 488.3 |", result.stdout)
+        for name, ticks in (("prefill.svg", ["200", "20000"]), ("decode.svg", ["50"])):
+            self.assertLess({"longheads", "other", "512", "4k", *ticks}, set(self.texts(name)))
+
     def test_labels_keep_their_distance_and_stay_inside(self):
         self.assertEqual(plot.spread([50, 50, 10], 15, 0, 60), [45, 60, 10])
 
