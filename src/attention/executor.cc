@@ -477,7 +477,8 @@ void AttentionExecutor::ReadAhead(const QueryBlock& block, const Plan& plan, int
         key = segment.listed ? key + 1 : (key / kPageTokens + 1) * kPageTokens;
       }
     }
-    kv.WillRead(block.layer, block.kv_head, pages);
+    kv.WillRead(block.layer, block.kv_head, pages,
+                remember ? KvSequence::For::kToken : KvSequence::For::kPrompt);
     if (!remember) continue;
     nearly.clear();
     for (const PlanHint& hint : plan.hints) {

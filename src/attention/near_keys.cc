@@ -94,7 +94,8 @@ void NearKeys::SendFor(const KvSequence& kv, int64_t layer, int64_t first_page, 
   for (int64_t page = first_page; page < first_page + n_pages; ++page) {
     if (SlotOf(page).n_tokens < kPageTokens) missing_.push_back(page);
   }
-  for (int64_t head = 0; head < geometry_.n_kv_heads; ++head) kv.WillRead(layer, head, missing_);
+  for (int64_t head = 0; head < geometry_.n_kv_heads; ++head)
+    kv.WillRead(layer, head, missing_, KvSequence::For::kPrompt);
 }
 
 void NearKeys::Turn(const KvSequence& kv, int64_t layer, int64_t kv_head, int64_t page, int64_t to,

@@ -103,8 +103,8 @@ class KvPage {
   bool dirty_ = false;  // not on disk as it is in memory
   Ahead ahead_ = Ahead::kNo;
   int keepers_ = 0;  // those for whom it goes only where nothing else can
-  // How often it was planned since it came, up to kMostPlans, less how often it was passed over since: what
-  // is read again and again stays longer than what was read last. kUnplanned: whoever read it had no plan.
+  // How many generated tokens' plans named it since it came, up to kMostPlans, less how often it was passed
+  // over since: what is read again and again stays longer than what was read last. kUnplanned: none did.
   static constexpr int8_t kUnplanned = -1;
   static constexpr int8_t kMostPlans = 4;
   int8_t plans_ = kUnplanned;

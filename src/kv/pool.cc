@@ -428,14 +428,11 @@ void KvPool::Unpin(KvPage& page) {
 void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   if (!on_disk()) return;
   std::unique_lock lock(mutex_);
-  if (asked == Asked::kForCertain) {
-    for (KvPage* const page : pages) {
-      if (page->plans_ < KvPage::kMostPlans) ++page->plans_;
-      page->pins_.fetch_or(KvPage::kPlanned, std::memory_order_relaxed);
-    }
-  }
+  const bool certain = asked == Asked::kAgain || asked == Asked::kForCertain;
   if (asked != Asked::kPerhaps) {
     for (KvPage* const page : pages) {
+      if (asked == Asked::kAgain && page->plans_ < KvPage::kMostPlans) ++page->plans_;
+      if (certain) page->pins_.fetch_or(KvPage::kPlanned, std::memory_order_relaxed);
       if (page->frame_ && page->io_ != KvPage::Io::kReading) Touch(*page);
     }
   }
@@ -466,10 +463,10 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
     }
     page->frame_ = std::move(frame);
     page->io_ = KvPage::Io::kReading;
-    page->ahead_ = asked == Asked::kForCertain ? KvPage::Ahead::kPlanned : KvPage::Ahead::kForeseen;
+    page->ahead_ = certain ? KvPage::Ahead::kPlanned : KvPage::Ahead::kForeseen;
     ++n_reading_;
     ++traffic_.read_ahead;
-    if (asked != Asked::kForCertain) ++traffic_.foreseen;
+    if (!certain) ++traffic_.foreseen;
     --most;
     transfers[n++] = {.direction = PageTransfer::Direction::kRead,
                       .file = &page->file_->file(),

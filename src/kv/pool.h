@@ -102,9 +102,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   PinnedPage Write(KvPage& page);
 
   // These will be asked for soon, in this order, for certain or likely: those that are not in memory are sent
-  // for, as many as there is room for. What may be asked for drives out no other. Nothing where pages do not
-  // leave memory.
-  enum class Asked : uint8_t { kForCertain, kLikely, kPerhaps };
+  // for, as many as there is room for. What may be asked for drives out no other. kAgain: for certain, by a
+  // generated token, and by others like it: what several of them named stays before what one named later.
+  // Nothing where pages do not leave memory.
+  enum class Asked : uint8_t { kAgain, kForCertain, kLikely, kPerhaps };
   void ReadAhead(std::span<KvPage* const> pages, Asked asked);
   // Somebody uses it all the time, or no longer: such pages stay in memory while others can go, as long as
   // they are no more than half of what it holds. Nothing where pages do not leave memory.

@@ -194,7 +194,7 @@ TEST(KvPool, WhatAPlanNamesIsNotDrivenOutForTheRestOfThePlan) {
   EXPECT_TRUE(store.Holds(*pages[0], 1));
 }
 
-TEST(KvPool, WhatManyPlansNameStaysBeforeWhatOneNamedLater) {
+TEST(KvPool, WhatManyTokensNameStaysBeforeWhatOneNamedLater) {
   const Store store;
   const auto pages = store.Filled(300);
   const std::vector<KvPage*> all = AllOf(pages);
@@ -202,7 +202,7 @@ TEST(KvPool, WhatManyPlansNameStaysBeforeWhatOneNamedLater) {
   const auto read = [&](int first, int n) {
     store.pool->ReadAhead(
         std::span(all).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n)),
-        KvPool::Asked::kForCertain);
+        KvPool::Asked::kAgain);
     for (int i = first; i < first + n; ++i) {
       EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i % 251 + 1));
     }

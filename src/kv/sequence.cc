@@ -137,12 +137,12 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
   }
 }
 
-void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const {
+void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, For reader) const {
   if (!on_disk()) return;
   std::vector<KvPage*> wanted;
   wanted.reserve(pages.size());
   for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
-  pool_->ReadAhead(wanted, KvPool::Asked::kForCertain);
+  pool_->ReadAhead(wanted, reader == For::kToken ? KvPool::Asked::kAgain : KvPool::Asked::kForCertain);
 }
 
 void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,

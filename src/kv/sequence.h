@@ -54,8 +54,10 @@ class KvSequence {
   // Whether pages may be elsewhere than in memory: then it pays to say which will be read, and to begin with
   // those that are near.
   bool on_disk() const { return pool_->on_disk(); }
-  // Pages of a layer and head that will be read soon, in this order.
-  void WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const;
+  // Pages of a layer and head that will be read soon, in this order; by a generated token, where others like
+  // it will follow.
+  enum class For : uint8_t { kPrompt, kToken };
+  void WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, For reader) const;
   // What the newest token read of a layer and head, and what it nearly read; Expect sends for what is so
   // remembered of all heads of a layer: for what was nearly read as far as memory is free. One thread at a
   // time for a layer.
