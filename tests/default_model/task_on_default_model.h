@@ -1,0 +1,40 @@
+// Runs an experiment of eval/task_registry.h on the default model, in float32. What its records must say is
+// the tests'.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "eval/task_options.h"
+#include "eval/task_record.h"
+
+namespace longheads {
+
+struct DefaultModelTask {
+  std::string kind;
+  TaskOptions::Values options = {};
+  std::vector<std::string> attention = {"longheads"};
+  std::string form = "auto";
+  std::string out_dir = {};  // empty: nothing is kept
+};
+
+// The records of all its samples with every method, in their order. A sample that failed, or was left out,
+// fails the test.
+std::vector<TaskRecord> RunOnDefaultModel(const DefaultModelTask& run);
+
+// A folder of the test's own, removed with its content.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace longheads
