@@ -273,9 +273,10 @@ Result<SampleOutcome> SelectionTask::Measure(const TaskContext& context, const S
   std::ranges::transform(scores, candidates.begin(), [](double s) { return s > -1e300 ? 1 : 0; });
   const auto add_hits = [&](const std::string& suffix, std::span<const double> values) {
     const int64_t rank = BestRank(values, candidates, wanted);
+    if (rank == 0) return;  // never up for choice: no hit, and no miss
     measured.values["rank" + suffix] = rank;
     measured.values["top1" + suffix] = rank == 1 ? 1 : 0;
-    measured.values["top5" + suffix] = rank >= 1 && rank <= 5 ? 1 : 0;
+    measured.values["top5" + suffix] = rank <= 5 ? 1 : 0;
   };
   if (tally.has_scores()) add_hits("", scores);
   add_hits("_by_count", counts);
