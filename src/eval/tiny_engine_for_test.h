@@ -3,7 +3,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -15,27 +14,9 @@
 #include "eval/model_setup.h"
 #include "eval/provenance.h"
 #include "tests/support/gguf_builder.h"
+#include "tests/support/test_directory.h"
 
 namespace longheads {
-
-// A directory that is removed with its content.
-class TestDirectory {
- public:
-  TestDirectory() {
-    path_ = std::filesystem::temp_directory_path() /
-            ("longheads-eval-" + std::to_string(getpid()) + "-" + std::to_string(count_++));
-    std::filesystem::create_directories(path_);
-  }
-  ~TestDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string File(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  static inline int count_ = 0;
-  std::filesystem::path path_;
-};
 
 inline std::string ReadAll(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

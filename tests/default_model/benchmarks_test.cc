@@ -12,6 +12,7 @@
 
 #include "eval/task.h"
 #include "tests/default_model/task_on_default_model.h"
+#include "tests/support/test_directory.h"
 
 namespace longheads {
 namespace {
@@ -71,7 +72,7 @@ void WriteLongBenchAsPublished(const fs::path& folder) {
 }
 
 TEST(Benchmarks, LongBenchsArchiveGivesTheAnswersOfItsFolder) {
-  const ScratchFolder folder;
+  const TestDirectory folder;
   ASSERT_NO_FATAL_FAILURE(WriteLongBenchAsPublished(folder.path()));
   const auto ask = [](const std::string& data) {
     std::map<std::string, std::string> answers;
@@ -158,7 +159,7 @@ TEST(Benchmarks, NeedleBenchsNeedlesAreHiddenAndFound) {
 }
 
 TEST(Benchmarks, NeedleIsFoundAndItsOfficialResultsAreWritten) {
-  const ScratchFolder folder;
+  const TestDirectory folder;
   const auto records =
       AskAll({.kind = "needle",
               .options = {{"haystack", kFixtures + "texts/harbour.txt"}, {"lengths", "500"}, {"depths", "3"}},

@@ -1,10 +1,6 @@
 #include "tests/default_model/task_on_default_model.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <system_error>
 
 #include "eval/task_registry.h"
 #include "eval/task_run.h"
@@ -26,18 +22,6 @@ std::vector<TaskRecord> RunOnDefaultModel(const DefaultModelTask& run) {
   EXPECT_EQ(records.size(), (*task)->samples().size() * run.attention.size());
   for (const TaskRecord& record : records) EXPECT_EQ(record.failed, "") << record.sample.id;
   return records;
-}
-
-ScratchFolder::ScratchFolder() {
-  static int count = 0;
-  path_ = std::filesystem::temp_directory_path() /
-          fmt::format("longheads-default-model-{}-{}", ::getpid(), count++);
-  std::filesystem::create_directories(path_);
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
 }
 
 }  // namespace longheads

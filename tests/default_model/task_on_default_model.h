@@ -2,7 +2,6 @@
 // the tests'.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -22,19 +21,5 @@ struct DefaultModelTask {
 // The records of all its samples with every method, in their order. A sample that failed, or was left out,
 // fails the test.
 std::vector<TaskRecord> RunOnDefaultModel(const DefaultModelTask& run);
-
-// A folder of the test's own, removed with its content.
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace longheads
