@@ -1,5 +1,6 @@
 #include "base/thread_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -45,10 +46,19 @@ void ThreadPool::Stop() {
 
 void ThreadPool::TakeTasks(int thread) {
   for (;;) {
-    const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= n_tasks_) return;
+    int64_t begin = 0, end = 0;
+    if (share_ == Share::kOne) {
+      begin = next_.fetch_add(1, std::memory_order_relaxed);
+      end = begin + 1;
+    } else {
+      begin = next_.load(std::memory_order_relaxed);
+      do {
+        end = begin + std::max<int64_t>(1, (n_tasks_ - begin) / (2 * n_threads()));
+      } while (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+    }
+    if (begin >= n_tasks_) return;
     try {
-      call_(body_, task, thread);
+      call_(body_, begin, end, thread);
     } catch (...) {
       std::lock_guard lock(error_mutex_);
       if (!error_) error_ = std::current_exception();
@@ -57,22 +67,25 @@ void ThreadPool::TakeTasks(int thread) {
   }
 }
 
-void ThreadPool::RunErased(int64_t n_tasks, Call call, const void* body) {
+void ThreadPool::RunErased(int64_t n_tasks, Share share, Call call, const void* body) {
+  if (n_tasks <= 0) return;
   n_tasks_ = n_tasks;
+  share_ = share;
   call_ = call;
   body_ = body;
   next_.store(0, std::memory_order_relaxed);
-  const bool share = n_tasks > 1 && !workers_.empty();
-  if (share) {
+  const bool together = n_tasks > 1 && !workers_.empty();
+  if (together) {
     running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-    {
-      std::lock_guard lock(mutex_);
-      generation_.fetch_add(1, std::memory_order_release);
+    // Either this sees that one sleeps, or it sees, before it sleeps, that there is work.
+    generation_.fetch_add(1, std::memory_order_seq_cst);
+    if (sleeping_.load(std::memory_order_seq_cst) != 0) {
+      { std::lock_guard lock(mutex_); }
+      wake_.notify_all();
     }
-    wake_.notify_all();
   }
   TakeTasks(0);
-  if (share) {
+  if (together) {
     for (int spin = 0; running_.load(std::memory_order_acquire) != 0;) {
       if (spin < kSpins) {
         ++spin;
@@ -91,7 +104,9 @@ void ThreadPool::WorkerLoop(int thread) {
     for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin) Pause();
     if (generation_.load(std::memory_order_acquire) == seen) {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
+      sleeping_.fetch_add(1, std::memory_order_seq_cst);
+      wake_.wait(lock, [&] { return generation_.load(std::memory_order_seq_cst) != seen; });
+      sleeping_.fetch_sub(1, std::memory_order_relaxed);
     }
     seen = generation_.load(std::memory_order_acquire);
     if (stop_) return;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -27,30 +28,47 @@ class ThreadPool {
   // Allocates nothing. Not re-entrant: a body must not call Run, and one thread at a time may call it.
   template <typename Body>
   void Run(int64_t n_tasks, const Body& body) {
-    if (n_tasks <= 0) return;
-    RunErased(
-        n_tasks,
-        [](const void* b, int64_t task, int thread) { (*static_cast<const Body*>(b))(task, thread); }, &body);
+    const auto call = [](const void* b, int64_t task, int64_t, int thread) {
+      (*static_cast<const Body*>(b))(task, thread);
+    };
+    RunErased(n_tasks, Share::kOne, call, &body);
+  }
+
+  // The same for ranges that cover [0, n): body(begin, end, thread). They are long at first and short at
+  // last, so that threads read what lies side by side and are done at the same time: for tasks of less than a
+  // microsecond.
+  template <typename Body>
+  void RunRanges(int64_t n, const Body& body) {
+    const auto call = [](const void* b, int64_t begin, int64_t end, int thread) {
+      (*static_cast<const Body*>(b))(begin, end, thread);
+    };
+    RunErased(n, Share::kRange, call, &body);
   }
 
  private:
-  using Call = void (*)(const void* body, int64_t task, int thread);
+  static constexpr std::size_t kCacheLine = 64;
+  enum class Share { kOne, kRange };  // of the tasks that are left, what a thread takes at a time
+  using Call = void (*)(const void* body, int64_t begin, int64_t end, int thread);
 
   void Stop();
-  void RunErased(int64_t n_tasks, Call call, const void* body);
+  void RunErased(int64_t n_tasks, Share share, Call call, const void* body);
   void WorkerLoop(int thread);
   void TakeTasks(int thread);
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<int> running_{0};
+  std::atomic<int> sleeping_{0};
   std::atomic<bool> stop_{false};
-  std::atomic<int64_t> next_{0};
+  // The loop that runs: written by the caller, read by all. Counters that all write have cache lines of their
+  // own.
+  alignas(kCacheLine) std::atomic<uint64_t> generation_{0};
   int64_t n_tasks_ = 0;
+  Share share_ = Share::kOne;
   Call call_ = nullptr;
   const void* body_ = nullptr;
+  alignas(kCacheLine) std::atomic<int64_t> next_{0};
+  alignas(kCacheLine) std::atomic<int> running_{0};
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };

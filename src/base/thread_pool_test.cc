@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace longheads {
@@ -20,6 +22,35 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
       for (auto& n : calls) EXPECT_EQ(n, 1);
     }
   }
+}
+
+TEST(ThreadPool, RangesCoverEveryTaskOnce) {
+  for (int n_threads : {1, 2, 5}) {
+    ThreadPool pool(n_threads);
+    for (int64_t n : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> calls(n);
+      std::atomic<int> ranges{0};
+      pool.RunRanges(n, [&](int64_t begin, int64_t end, int thread) {
+        ASSERT_LT(thread, n_threads);
+        ASSERT_LT(begin, end);
+        ASSERT_LE(end, n);
+        ++ranges;
+        for (int64_t task = begin; task < end; ++task) ++calls[task];
+      });
+      for (auto& count : calls) EXPECT_EQ(count, 1);
+      EXPECT_LE(ranges, 64);
+    }
+  }
+}
+
+TEST(ThreadPool, WakesThreadsThatSleep) {
+  ThreadPool pool(3);
+  std::atomic<int> calls{0};
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // far longer than they look for work
+    pool.Run(100, [&](int64_t, int) { ++calls; });
+  }
+  EXPECT_EQ(calls, 500);
 }
 
 TEST(ThreadPool, ThrowsAtTheJoinWhatATaskThrew) {

@@ -82,12 +82,23 @@ void LinearProducts::Prefill(std::span<const LinearProduct> products, int64_t n_
   }
 }
 
-void LinearProducts::Decode(std::span<const LinearProduct> products, int64_t n_rows,
-                            int64_t outputs_per_task) {
+void LinearProducts::Decode(std::span<const LinearProduct> products, int64_t n_rows) {
   if (n_rows == 0) return;
   ForEachKind(products, [&](std::span<const LinearProduct> some, bool integers) {
-    if (integers) return MultiplyIntegers(some, n_rows, DivideUp(outputs_per_task, kTile), n_rows, nullptr);
-    MultiplyVectors(some, n_rows, outputs_per_task);
+    const Int8Rows x = integers ? Quantise(some[0], n_rows) : Int8Rows{};
+    const auto tiles_of = [](const LinearProduct& product) {
+      return DivideUp(product.weights->n_out(), kTile);
+    };
+    pool_.RunRanges(SumOfTasks(some, tiles_of), [&](int64_t begin, int64_t end, int) {
+      for (const LinearProduct& product : some) {
+        const int64_t n_tiles = tiles_of(product);
+        const int64_t first = std::max<int64_t>(begin, 0), last = std::min(end, n_tiles);
+        if (first < last && integers) MultiplyTiles(product, x, first, last, n_rows);
+        if (first < last && !integers) MultiplyVectors(product, first * kTile, last * kTile, n_rows);
+        begin -= n_tiles;
+        end -= n_tiles;
+      }
+    });
   });
   for (const LinearProduct& product : products) {
     if (!product.weights->bias.empty()) AddBias(product, 0, n_rows);
@@ -169,22 +180,18 @@ const std::byte* LinearProducts::Rounded(const LinearProduct& product, int64_t n
   return rounded_.data();
 }
 
-// Rows of all matrices in one loop; every row of weights is read once and meets all tokens of the batch.
-void LinearProducts::MultiplyVectors(std::span<const LinearProduct> products, int64_t n_rows,
-                                     int64_t outputs_per_task) {
-  const auto tasks_of = [&](const LinearProduct& product) {
-    return DivideUp(product.weights->n_out(), outputs_per_task);
-  };
-  pool_.Run(SumOfTasks(products, tasks_of), [&](int64_t task, int) {
-    const LinearProduct& product = ProductOf(products, task, tasks_of);
-    const TensorView& w = product.weights->w;
-    const int64_t n_out = w.shape[0], k = w.shape[1];
-    const int64_t begin = task * outputs_per_task, end = std::min(n_out, begin + outputs_per_task);
+void LinearProducts::MultiplyVectors(const LinearProduct& product, int64_t begin, int64_t end,
+                                     int64_t n_rows) const {
+  const TensorView& w = product.weights->w;
+  const int64_t n_out = w.shape[0], k = w.shape[1];
+  end = std::min(n_out, end);
+  constexpr int64_t kInCache = 64;  // outputs, whose weights the next row finds there
+  for (int64_t first = begin; first < end; first += kInCache) {
     for (int64_t row = 0; row < n_rows; ++row) {
-      kernels_.quantised.gemv(w.type, w.data, begin, end, k, product.x + row * k,
-                              product.y + row * n_out + begin);
+      kernels_.quantised.gemv(w.type, w.data, first, std::min(end, first + kInCache), k, product.x + row * k,
+                              product.y + row * n_out + first);
     }
-  });
+  }
 }
 
 // ---- Integer products
@@ -205,6 +212,12 @@ Int8Rows LinearProducts::Quantise(const LinearProduct& product, int64_t n_rows) 
     pool_.Run(DivideUp(n_rows, kRows), quantise);
   }
   return {.p = p_.data(), .blocks = blocks_.data(), .k = k};
+}
+
+void LinearProducts::MultiplyTiles(const LinearProduct& product, const Int8Rows& x, int64_t begin,
+                                   int64_t end, int64_t n_rows) const {
+  const Int8Weights& weights = *product.weights->integers;
+  kernels_.int8.multiply(weights, begin, end, x, n_rows, product.y, weights.n());
 }
 
 void LinearProducts::MultiplyIntegers(std::span<const LinearProduct> products, int64_t n_rows,

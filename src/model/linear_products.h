@@ -49,8 +49,9 @@ class LinearProducts {
 
   // Of many rows, a prompt's. All products have one x. Rows are unfinished where it was cancelled.
   void Prefill(std::span<const LinearProduct> products, int64_t n_rows, const CancelToken* cancel);
-  // Of few rows, a token each. All products have one x; outputs are shared out in tasks of outputs_per_task.
-  void Decode(std::span<const LinearProduct> products, int64_t n_rows, int64_t outputs_per_task);
+  // Of few rows, a token each. All products have one x. Every row of weights is read once and meets all of
+  // them.
+  void Decode(std::span<const LinearProduct> products, int64_t n_rows);
 
  private:
   // body(neighbouring products of one kind, whether they have integers).
@@ -63,7 +64,11 @@ class LinearProducts {
   // x of many rows as their products read it.
   const std::byte* Rounded(const LinearProduct& product, int64_t n_rows);
   void MultiplyPacked(std::span<const LinearProduct> products, int64_t n_rows, const CancelToken* cancel);
-  void MultiplyVectors(std::span<const LinearProduct> products, int64_t n_rows, int64_t outputs_per_task);
+  // Outputs [begin, end) of all rows.
+  void MultiplyVectors(const LinearProduct& product, int64_t begin, int64_t end, int64_t n_rows) const;
+  // Outputs of the weights' tiles [begin, end) of all rows.
+  void MultiplyTiles(const LinearProduct& product, const Int8Rows& x, int64_t begin, int64_t end,
+                     int64_t n_rows) const;
   void MultiplyIntegers(std::span<const LinearProduct> products, int64_t n_rows, int64_t tiles_per_task,
                         int64_t rows_per_task, const CancelToken* cancel);
   Int8Rows Quantise(const LinearProduct& product, int64_t n_rows);  // of its x

@@ -9,9 +9,6 @@
 namespace longheads {
 namespace {
 
-constexpr int64_t kDecodeOutputs = 64;  // rows of a weight matrix that one decode task takes
-constexpr int64_t kLogitOutputs = 512;  // the same for the vocabulary
-
 int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // Radians per position where rotations count in 1 / unit of a token.
@@ -336,9 +333,7 @@ Status Transformer::DecodeStep(std::span<const BatchItem> items) {
     Embed(item.tokens[0], a.x.data() + i * embed);
   }
 
-  const auto multiply = [&](std::initializer_list<LinearProduct> products) {
-    linear_.Decode(products, n, kDecodeOutputs);
-  };
+  const auto multiply = [&](std::initializer_list<LinearProduct> products) { linear_.Decode(products, n); };
 
   for (int64_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
@@ -375,7 +370,7 @@ void Transformer::Logits(std::span<const float> hidden, std::span<float> logits)
   const int64_t n_rows = static_cast<int64_t>(hidden.size()) / config_.embed_dim;
   LH_CHECK(static_cast<int64_t>(logits.size()) == n_rows * config_.vocab_size);
   const LinearProduct product = {&weights_.output, hidden.data(), logits.data()};
-  linear_.Decode(std::span(&product, 1), n_rows, kLogitOutputs);
+  linear_.Decode(std::span(&product, 1), n_rows);
 }
 
 uint64_t Transformer::ActivationBytes() const {
