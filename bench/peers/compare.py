@@ -2,7 +2,7 @@
 
     python3 bench/peers/compare.py openvino [--lengths 512,4096] [--repeats 5] [-- OPTIONS OF `longheads bench sweep`]
 
-The peer is installed from PyPI, pinned, into an environment of its own below the cache folder. Each repeat runs ours,
+Peers: openvino, llama.cpp, transformers. The peer is installed from PyPI, pinned, into an environment of its own below the cache folder. Each repeat runs ours,
 then the peer, as processes of their own, on prompts of random ids, so that neither gains by a cache of prefixes. Each reads a
 prompt of at most 2048 tokens before the one that is timed. Medians of the repeats are printed with their spread, and ours divided by the peer's,
 repeat by repeat. Where the processor is of a kind on which the peer's speed is known and it comes out more than a
@@ -28,16 +28,26 @@ MODEL = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 PEERS = {
     "openvino": {
+        "engine": "OpenVINO GenAI 2026.4.1",
         "packages": ["openvino-genai==2026.4.1.0", "numpy==2.4.6"],
         "worker": "openvino_worker.py",
         # Tokens a second on 2 cores of Zen 4, the default model: {length: (prefill, decode)}.
         "known": {512: (1671, 90), 4096: (1034, 61), 8192: (621, 35), 16384: (390, 26)},
     },
     "llama.cpp": {
+        "engine": "llama.cpp of llama-cpp-python 0.3.36",
         # Builds the llama.cpp that it carries, for this processor.
         "packages": ["llama-cpp-python==0.3.36", "numpy==2.4.6"],
         "worker": "llamacpp_worker.py",
         "known": {512: (311, 99), 4096: (227, 53), 8192: (149, 32), 16384: (89, 18)},
+    },
+    "transformers": {
+        "engine": "transformers 5.23.0",
+        # PyTorch and transformers as the oracle has them, 4.5 GB, and what transformers wants for a GGUF file.
+        "packages": ["accelerate==1.15.0", "psutil==7.2.2"],
+        "beside": "oracle-venv",
+        "worker": "transformers_worker.py",
+        "known": {},
     },
 }
 
@@ -58,7 +68,14 @@ def environment(name, peer):
     if not done.is_file() or done.read_text() != wanted:
         print(f"installing {', '.join(peer['packages'])} into {folder}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", *peer["packages"]], check=True)
+        options = []
+        if "beside" in peer:
+            subprocess.run([HERE.parent.parent / "tools/oracle/run.sh", "--environment-only"], check=True)
+            other = next((CACHE / peer["beside"]).glob("lib/python*/site-packages"))
+            site = next(folder.glob("lib/python*/site-packages"))
+            (site / "beside.pth").write_text(f"{other}\n")
+            options = ["--no-deps"]
+        subprocess.run([python, "-m", "pip", "install", "-q", *options, *peer["packages"]], check=True)
         done.write_text(wanted)
     return python
 
@@ -125,7 +142,7 @@ def main():
             ours.append(time_ours(arguments.program, arguments.options, *same))
             theirs.append(time_peer(python, peer["worker"], *same))
             if arguments.out:
-                names = "longheads " + " ".join(arguments.options), peer["packages"][0].replace("==", " ")
+                names = "longheads " + " ".join(arguments.options), peer["engine"]
                 write_down(arguments.out, [
                     {"attn": engine, "length": length, "repeat": repeat, **run, "decoded": arguments.predict,
                      "threads": arguments.threads, "model": arguments.model.name, "processor": name}
