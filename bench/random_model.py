@@ -74,6 +74,8 @@ TYPES = {
     "Q6_K": (14, 256, q6_k),
 }
 F32 = 0
+# What general.file_type calls a file of these types; some engines do not load one without it.
+FILE_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q4_K": 14, "Q4_K_M": 15, "Q5_K": 16, "Q5_K_M": 17, "Q6_K": 18}
 
 
 def type_of(name, layer, n_layers, mix):
@@ -170,6 +172,8 @@ def main():
     metadata = Metadata()
     metadata.text("general.architecture", "llama")
     metadata.text("general.name", f"random {arguments.shape} {arguments.types}")
+    metadata.whole("general.file_type", FILE_TYPES[arguments.types])
+    metadata.whole("general.quantization_version", 2)
     n_tokens = metadata.copy(arguments.vocabulary, lambda key: key.startswith("tokenizer."))
     metadata.whole("llama.vocab_size", n_tokens)
     metadata.whole("llama.context_length", WINDOW)

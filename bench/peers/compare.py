@@ -80,19 +80,27 @@ def environment(name, peer):
     return python
 
 
+def output_of(command):
+    """What a command writes to its output; where it fails, that and why, in its own last words."""
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    if result.returncode != 0:
+        last = (result.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        sys.exit(f"{' '.join(map(str, command))}\nfailed with exit status {result.returncode}: {last}")
+    return result.stdout
+
+
 def time_ours(program, options, model, length, n_decode, threads, seed):
     with tempfile.TemporaryDirectory() as folder:
         command = [program, "bench", "sweep", "-m", model, "--lengths", str(length), "-n", str(n_decode), "-t",
                    str(threads), "--repeats", "1", "--seed", str(seed), "--out", folder, *options]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        output_of(command)
         row = json.loads((pathlib.Path(folder) / "sweep.json").read_text())["rows"][0]
     return {"prefill": row["prefill"]["median"], "decode": row["decode"]["median"]}
 
 
 def time_peer(python, worker, model, length, n_decode, threads, seed):
     command = [python, HERE / worker, model, str(length), str(n_decode), str(threads), str(seed)]
-    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    return json.loads(result.stdout.splitlines()[-1])
+    return json.loads(output_of(command).splitlines()[-1])
 
 
 def write_down(path, rows):
