@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/vector_ops.h"
+#include "tests/support/emulated_amx.h"
 #include "tests/support/rounding.h"
 
 namespace longheads {
@@ -494,6 +495,21 @@ TEST_P(Bf16ProductsTest, ARowOfPagesFeelsNeitherItsTileMatesNorWhatWasThereBefor
   }
 }
 
+// Of a page that is being filled, whose memory may hold anything.
+TEST_P(Bf16ProductsTest, KeysBehindTheLastAreNotFelt) {
+  for (const int64_t d : {64, 80}) {
+    for (const int64_t n_keys : {1, 31, 32, 100, 250}) {
+      PagesCase c(d, 20, n_keys);
+      std::vector<float> clean, beside;
+      kernels().attend_bf16(c.Rows(clean), c.all(), c.cases[0].table, workspace());
+      constexpr BFloat16 kNoNumber = {0x7FC0};
+      std::fill(c.numbers.begin() + n_keys * d, c.numbers.begin() + kMaxRun * d, kNoNumber);
+      kernels().attend_bf16(c.Rows(beside), c.all(), c.cases[0].table, workspace());
+      EXPECT_EQ(clean, beside) << d << " " << n_keys;
+    }
+  }
+}
+
 TEST_P(Bf16ProductsTest, LargeLogitsDoNotOverflow) {
   PagesCase c(64, 17, 400);
   for (float& q : c.cases[0].q) q *= 1000;
@@ -542,6 +558,7 @@ std::vector<Implementation<AttentionKernels>> WithBf16Products() {
   for (const auto& implementation : AttentionImplementations()) {
     if (implementation.table->attend_bf16 != nullptr) list.push_back(implementation);
   }
+  list.push_back(EmulatedAmxAttention());
   return list;
 }
 

@@ -18,21 +18,14 @@ bool HasAvx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
 }
 
-std::string DeclinedVnni() {
-  __builtin_cpu_init();
-  const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
-                   DeclinedAvx2().empty();
-  return has ? "" : "this processor lacks AVX-512 with VNNI";
-}
-
 }  // namespace
 
 std::span<const Implementation<Int8Kernels>> Int8Implementations() {
-  static const std::array<Implementation<Int8Kernels>, 3> implementations = {{
+  static const std::string no_vnni = cpu::DeclinedVnni(), no_tiles = cpu::DeclinedAmxInt8();
+  static const std::array<Implementation<Int8Kernels>, 4> implementations = {{
+      {"amx", no_tiles.empty() ? no_vnni : no_tiles, cpu::AmxInt8()},
       // Where there is AVX-512 without VNNI, whoever asks for the former gets the next slower one.
-      {HasAvx512() && !DeclinedVnni().empty() ? "avx512vnni" : "avx512", DeclinedVnni(),
-       &cpu::kInt8Avx512Vnni},
+      {HasAvx512() && !no_vnni.empty() ? "avx512vnni" : "avx512", no_vnni, &cpu::kInt8Avx512Vnni},
       {"avx2", DeclinedAvx2(), &cpu::kInt8Avx2},
       {"ref", "", &ref::kInt8},
   }};

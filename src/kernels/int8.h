@@ -65,7 +65,7 @@ struct Int8Kernels {
                    int64_t n_rows, float* y, int64_t y_stride);
 };
 
-// "avx512" (with VNNI), "avx2", "ref": ordered, fastest first.
+// "amx", "avx512" (with VNNI), "avx2", "ref": ordered, fastest first.
 std::span<const Implementation<Int8Kernels>> Int8Implementations();
 
 }  // namespace longheads

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/quantised.h"
+#include "tests/support/emulated_amx.h"
 #include "tests/support/random_weights.h"
 
 namespace longheads {
@@ -18,6 +19,8 @@ namespace {
 
 std::vector<Implementation<Int8Kernels>> Candidates() {
   std::vector<Implementation<Int8Kernels>> all;
+  const Implementation<Int8Kernels> emulated = EmulatedAmxInt8();
+  if (emulated.declined.empty()) all.push_back(emulated);
   for (const auto& implementation : Int8Implementations()) {
     if (implementation.declined.empty()) all.push_back(implementation);
   }
@@ -216,7 +219,7 @@ TEST(Int8Multiply, GivesTheSameBitsInEveryImplementationForAnyNumberOfRows) {
     for (const int64_t k : Columns(type)) {
       for (const int64_t n : {1, 15, 16, 17, 50}) {
         const Int8Weights weights = Packed(type, RandomWeights(random, type, n * k), n, k);
-        for (const int64_t n_rows : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 31}) {
+        for (const int64_t n_rows : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 16, 31, 32, 33, 50, 64}) {
           const Quantised x = Quantise(Ref(), Normal(random, n_rows * k), k);
           const std::vector<float> expected = Product(Ref(), weights, x);
           for (const auto& candidate : Candidates()) {
@@ -232,7 +235,7 @@ TEST(Int8Multiply, GivesTheSameBitsInEveryImplementationForAnyNumberOfRows) {
 
 // All that a type can hold against all that activations can: no sum may saturate.
 TEST(Int8Multiply, HoldsTheLargestSums) {
-  const int64_t k = 512, n = 16, n_rows = 7;
+  const int64_t k = 512, n = 16, n_rows = 39;
   for (const DType type : TypesWithIntegers()) {
     for (const int byte : {0xFF, 0x80, 0x7F, 0x00}) {
       std::vector<std::byte> rows(*BytesOf(type, n * k), static_cast<std::byte>(byte));
@@ -272,7 +275,7 @@ TEST(Int8Multiply, MultipliesTheTilesThatItIsAskedFor) {
 
 TEST(Int8Multiply, KeepsWhatIsNotFiniteInItsRow) {
   std::mt19937 random(6);
-  const int64_t k = 96, n = 20, n_rows = 13;
+  const int64_t k = 96, n = 20, n_rows = 29;
   const Int8Weights weights = Packed(DType::kQ4_1, RandomWeights(random, DType::kQ4_1, n * k), n, k);
   std::vector<float> x = Normal(random, n_rows * k);
   const std::vector<float> healthy = Product(Ref(), weights, Quantise(Ref(), x, k));

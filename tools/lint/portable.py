@@ -15,7 +15,8 @@ import sys
 SYMBOL = re.compile(r"^[0-9a-f]{16} (.{7}) (\S+)\t[0-9a-f]{16} (?:\.hidden )?(\S+)$")
 FUNCTION = re.compile(r"^[0-9a-f]+ <(\S+)>:$")
 FILE = re.compile(r"^(\S+):\s+file format")
-WIDE = re.compile(r"\t(v[a-z]\w*|k(mov|or|and|test|unpck|shift)\w*)\s")  # AVX and later
+# AVX and later.
+WIDE = re.compile(r"\t(v[a-z]\w*|k(mov|or|and|test|unpck|shift)\w*|ldtilecfg|tile[a-z]\w*|tdp\w*)(\s|$)")
 
 
 def of_files(text):

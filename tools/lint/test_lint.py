@@ -52,6 +52,7 @@ class Portable(unittest.TestCase):
             self.assertEqual(self.wide(function), [function])
         self.assertEqual(self.wide("Table", "kmovw  %eax,%k1"), ["Table"])
         self.assertEqual(self.wide("Table", "vzeroupper "), ["Table"])
+        self.assertEqual(self.wide("Table", "tilerelease"), ["Table"])
 
     def test_kernels_may(self):
         for function in ("Kernel", "_ZN6N_AVX36KernelEv"):

@@ -1,42 +1,25 @@
 // Integer products on AVX-512 with VNNI: one vector has four columns of all 16 outputs of a tile, one
 // instruction (VPDPBUSD) multiplies it with four activations of a row.
-#include <immintrin.h>
-
-#include <algorithm>
+#define LONGHEADS_TARGETS "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni"
 #include <cstring>
 
-#include "hwy/highway.h"
-#include "kernels/cpu/int8_kernels.h"
+#include "kernels/cpu/int8_avx512-inl.h"
 
-// After the headers: what they define inline must run on every processor.
-HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")
-#define LONGHEADS_TARGET \
-  __attribute__((        \
-      target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")))  // of lambdas, which Clang leaves out
+HWY_PUSH_ATTRIBUTES(LONGHEADS_TARGETS)
+#define LONGHEADS_TARGET __attribute__((target(LONGHEADS_TARGETS)))  // of lambdas, which Clang leaves out
 
 namespace longheads::cpu {
 namespace {
 
-constexpr int64_t kTile = Int8Weights::kTile;
-constexpr int64_t kColumns = 32;
-constexpr int kGroups = 8;  // of four columns, in a block
 // Rows at once: an integer and a float sum each, of 32 registers.
 constexpr int kMany = 12;
 constexpr int kFew = 4;
 
-// Group g's bytes, unsigned: Q8_0's are 128 too large.
+// Group g's bytes without signs, as the instruction wants the one factor: Q8_0's are 128 too large.
 template <int kBits>
-inline __m512i Group(const uint8_t* units, int g) {
-  if constexpr (kBits == 8)
-    return _mm512_xor_si512(_mm512_loadu_si512(units + 64 * g), _mm512_set1_epi8(-128));
-  __m512i both = _mm512_loadu_si512(units + 64 * (g / 2));
-  if (g % 2 != 0) both = _mm512_srli_epi16(both, 4);
-  const __m512i low = _mm512_and_si512(both, _mm512_set1_epi8(15));
-  if constexpr (kBits == 4) return low;
-  const __m512i high = _mm512_loadu_si512(units + 4 * 64 + (kBits == 6 ? 64 * (g / 4) : 0));
-  const unsigned from = static_cast<unsigned>(kBits == 5 ? g : g % 4 * 2);  // the bit that becomes the fifth
-  const __m512i moved = from < 4 ? _mm512_slli_epi16(high, 4 - from) : _mm512_srli_epi16(high, from - 4);
-  return _mm512_or_si512(low, _mm512_and_si512(moved, _mm512_set1_epi8(kBits == 5 ? 0x10 : 0x30)));
+inline __m512i UnsignedGroup(const uint8_t* units, int g) {
+  const __m512i group = Group<kBits>(units, g);
+  return kBits == 8 ? _mm512_xor_si512(group, _mm512_set1_epi8(-128)) : group;
 }
 
 // Four columns of a row, for every output.
@@ -44,15 +27,6 @@ inline __m512i Columns(const int8_t* p) {
   int32_t four;
   std::memcpy(&four, p, sizeof four);
   return _mm512_set1_epi32(four);
-}
-
-inline __m512 Halves(const uint8_t* p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
-template <bool kSigned>
-inline __m512 Bytes(const uint8_t* p) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm512_cvtepi32_ps(kSigned ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
 }
 
 // y[row][output] of kRows rows and a tile's outputs, those that `stored` names.
@@ -67,24 +41,16 @@ void TileRows(const uint8_t* w, const Int8Rows& x, int64_t first_row, __mmask16 
   __m512 sums[kRows];
 #pragma GCC unroll 12
   for (int row = 0; row < kRows; ++row) sums[row] = _mm512_setzero_ps();
-  __m512 super_scale = _mm512_setzero_ps(), super_min = _mm512_setzero_ps();
+  Factors<kType> factors;
   for (int64_t block = 0; block < n_blocks; ++block, p += kColumns, ++blocks) {
     if constexpr (kForm.super) {
       if (block % 8 == 0) {
-        super_scale = Halves(w);
-        if constexpr (kForm.minima) super_min = _mm512_sub_ps(_mm512_set1_ps(-0.0f), Halves(w + 32));
+        factors.TakeHead(w);
         w += kForm.head_bytes();
       }
     }
     const auto part = [&]<int kPart>(std::integral_constant<int, kPart>) LONGHEADS_TARGET {
-      const __m512 scale =
-          kForm.super ? _mm512_mul_ps(super_scale, Bytes<!kForm.minima>(w + 16 * kPart)) : Halves(w);
-      __m512 min;
-      if constexpr (kForm.minima) {
-        min = kForm.super ? _mm512_mul_ps(super_min, Bytes<false>(w + 16)) : Halves(w + 32);
-      } else {
-        min = _mm512_mul_ps(_mm512_set1_ps(static_cast<float>(-kForm.bias)), scale);
-      }
+      factors.Take(w, kPart);
       __m512i dots[kRows];
 #pragma GCC unroll 12
       for (int row = 0; row < kRows; ++row) {
@@ -93,7 +59,7 @@ void TileRows(const uint8_t* w, const Int8Rows& x, int64_t first_row, __mmask16 
       }
 #pragma GCC unroll 8
       for (int g = kPart * kHalf; g < (kPart + 1) * kHalf; ++g) {
-        const __m512i q = Group<kForm.bits>(w + kForm.scale_bytes(), g);
+        const __m512i q = UnsignedGroup<kForm.bits>(w + kForm.scale_bytes(), g);
 #pragma GCC unroll 12
         for (int row = 0; row < kRows; ++row) {
           dots[row] = _mm512_dpbusd_epi32(dots[row], q, Columns(p + row * x.k + 4 * g));
@@ -101,13 +67,7 @@ void TileRows(const uint8_t* w, const Int8Rows& x, int64_t first_row, __mmask16 
       }
 #pragma GCC unroll 12
       for (int row = 0; row < kRows; ++row) {
-        const Int8BlockSums& of = blocks[row * n_blocks];
-        const __m512 s = _mm512_mul_ps(scale, _mm512_set1_ps(of.scale));
-        sums[row] = _mm512_fmadd_ps(s, _mm512_cvtepi32_ps(dots[row]), sums[row]);
-        if constexpr (kForm.bits != 8) {
-          const float of_min = kForm.halves == 2 ? of.scaled_halves[kPart] : of.scaled_sum;
-          sums[row] = _mm512_fmadd_ps(min, _mm512_set1_ps(of_min), sums[row]);
-        }
+        sums[row] = factors.Add(sums[row], dots[row], blocks[row * n_blocks], kPart);
       }
     };
     part(std::integral_constant<int, 0>());
@@ -124,8 +84,7 @@ void MultiplyType(const Int8Weights& weights, int64_t tile_begin, int64_t tile_e
                   int64_t n_rows, float* y, int64_t y_stride) {
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const uint8_t* const w = weights.tile(tile);
-    const int64_t n_outputs = std::min(kTile, weights.n() - tile * kTile);
-    const __mmask16 stored = static_cast<__mmask16>((1u << n_outputs) - 1);
+    const __mmask16 stored = Outputs(weights, tile);
     float* const to = y + tile * kTile;
     int64_t row = 0;
     for (; row + kMany <= n_rows; row += kMany) TileRows<kType, kMany>(w, x, row, stored, to, y_stride);

@@ -10,6 +10,7 @@ namespace longheads::cpu {
 
 extern const Int8Kernels kInt8Avx2;        // needs AVX2, FMA and F16C
 extern const Int8Kernels kInt8Avx512Vnni;  // needs AVX-512 F, BW, VL and VNNI, and these
+const Int8Kernels* AmxInt8();              // needs AMX-INT8, and these
 
 // body(integral_constant of the type).
 template <typename Body>

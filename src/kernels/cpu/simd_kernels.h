@@ -1,5 +1,5 @@
 // The Highway implementations, one source for every instruction set: "avx512" and "avx2" where this processor
-// has them, else with the reason why not; and what AVX-512-BF16 adds to them.
+// has them, else with the reason why not; and what AVX-512-BF16 and AMX add to them.
 #pragma once
 
 #include <string>
@@ -19,6 +19,13 @@ std::string Declined(int64_t highway_target);
 // "avx512", but for attend_bf16. Declined as by the function below it.
 const AttentionKernels* Avx512Bf16Attention();
 std::string DeclinedAvx512Bf16();
+// The same by AMX's tiles, which need both.
+const AttentionKernels* AmxAttention();
+// Of integer products.
+std::string DeclinedVnni();
+// Where the processor has them, these ask the system for the tiles.
+std::string DeclinedAmxBf16();
+std::string DeclinedAmxInt8();
 
 // Highway compiles each source once per target, into a namespace of this name.
 namespace N_AVX2 {

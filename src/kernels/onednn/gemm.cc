@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/cpu/simd_kernels.h"
 #include "kernels/vector_ops.h"
 #include "tensor/tensor.h"
 
@@ -30,21 +31,6 @@ void OneThread() {
 
 bool HasIsa(std::string_view backend) {
   __builtin_cpu_init();
-  if (backend == "amx") {
-#if __GNUC__ >= 13
-    return __builtin_cpu_supports("amx-bf16");
-#else
-    unsigned a = 7, b = 0, c = 0, d = 0;
-    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    if (!((d >> 22) & 1 && (d >> 24) & 1)) return false;  // AMX-BF16 and AMX-TILE
-    // The system must save the tiles too, which XGETBV says where OSXSAVE is set.
-    a = 1, c = 0;
-    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-    if (!((c >> 27) & 1)) return false;
-    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-    return (a >> 17 & 3) == 3;
-#endif
-  }
   if (backend == "avx512bf16") return __builtin_cpu_supports("avx512bf16");
   if (backend == "avx512") {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -247,13 +233,13 @@ constexpr GemmKernels kWithoutBf16 = {.create = Create<false>, .native_bf16 = fa
 
 std::vector<Implementation<GemmKernels>> Implementations() {
   std::vector<Implementation<GemmKernels>> list;
-  const std::pair<std::string_view, const char*> all[] = {{"amx", "this processor lacks AMX-BF16"},
-                                                          {"avx512bf16", "this processor lacks AVX-512-BF16"},
-                                                          {"avx512", "this processor lacks AVX-512"},
-                                                          {"avx2", "this processor lacks AVX2 or FMA"}};
-  for (const auto& [name, reason] : all) {
-    const bool bf16 = name == "amx" || name == "avx512bf16";
-    list.push_back({name, HasIsa(name) ? "" : reason, bf16 ? &kWithBf16 : &kWithoutBf16});
+  list.push_back({"amx", cpu::DeclinedAmxBf16(), &kWithBf16});
+  const std::pair<std::string_view, const char*> others[] = {
+      {"avx512bf16", "this processor lacks AVX-512-BF16"},
+      {"avx512", "this processor lacks AVX-512"},
+      {"avx2", "this processor lacks AVX2 or FMA"}};
+  for (const auto& [name, reason] : others) {
+    list.push_back({name, HasIsa(name) ? "" : reason, name == "avx512bf16" ? &kWithBf16 : &kWithoutBf16});
   }
   return list;
 }

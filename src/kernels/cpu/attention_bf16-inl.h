@@ -1,0 +1,326 @@
+// kernels/attention.h's attend_bf16 on AVX-512, but for the products of pairs of bfloat16, which are their
+// file's: queries rotated and packed in pairs of dimensions, softmax from page to page, merging into states.
+//
+// Lanes are query rows, as in simd_attention.cc. A tile's queries are rotated and packed once for all pages,
+// and its values stay in place while their softmax goes on from page to page.
+//
+// The file of the products defines LONGHEADS_TARGETS, the instructions that all of it is compiled for.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/simd_kernels.h"
+
+// After the headers: what they define inline must run on every processor.
+HWY_PUSH_ATTRIBUTES(LONGHEADS_TARGETS)
+
+namespace longheads::cpu {
+namespace {
+
+constexpr int64_t kLanes = 16;
+constexpr int64_t kKeys = 128;  // at a time: their logits take 24 KiB of the first cache for 48 rows
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLog2E = 1.44269504088896340736f;  // logits are in units of ln 2, as in simd_attention.cc
+// In the place of -inf for the largest of no logits: differences stay numbers.
+constexpr float kLeast = -1e30f;
+
+// Pairs of dimensions as queries are packed: whole vectors of them, the last with zeros behind the head's.
+constexpr int64_t PackedPairs(int64_t head_dim) { return (head_dim / 2 + kLanes - 1) / kLanes * kLanes; }
+
+// 2^x for x <= 0 to a relative error of 2^-18, which is 2^-9 of what rounding to bfloat16 adds; 0 for -inf.
+// NaN stays NaN.
+inline __m512 Exp2(__m512 x) {
+  const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);  // x - floor(x)
+  // 2^f on [0, 1): of all polynomials of this degree that are 1 at 0 the one whose largest relative error is
+  // least. Where the largest logit stays, what was summed up before must stay too, to the bit.
+  __m512 p = _mm512_set1_ps(0.013426686821980047f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.05224247012864172f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.24128020666565636f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.6930448446615717f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(p, x);  // p 2^floor(x)
+}
+
+// A 16 x 16 matrix of 32-bit numbers, a row in each vector.
+inline void Transpose(__m512i (&m)[16]) {
+  __m512i t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(m[i], m[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(m[i], m[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    m[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    m[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    m[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    m[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  // Now m[4 g + c] has column c of each of its four quarters for rows 4 g .. 4 g + 3.
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    t[c] = _mm512_shuffle_i32x4(m[c], m[4 + c], 0x88);
+    t[4 + c] = _mm512_shuffle_i32x4(m[c], m[4 + c], 0xdd);
+    t[8 + c] = _mm512_shuffle_i32x4(m[8 + c], m[12 + c], 0x88);
+    t[12 + c] = _mm512_shuffle_i32x4(m[8 + c], m[12 + c], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    m[c] = _mm512_shuffle_i32x4(t[c], t[8 + c], 0x88);
+    m[4 + c] = _mm512_shuffle_i32x4(t[4 + c], t[12 + c], 0x88);
+    m[8 + c] = _mm512_shuffle_i32x4(t[c], t[8 + c], 0xdd);
+    m[12 + c] = _mm512_shuffle_i32x4(t[4 + c], t[12 + c], 0xdd);
+  }
+}
+
+// The rows of a tile: kV vectors of them, those behind rows.size() zero. Products is the class that derives
+// from it, and has
+//   kBlock                             keys that it multiplies at once
+//   Logits(k, from, first, last)       of keys from + [first, last), whole blocks; k is that of `from`:
+//                                      products with queries_, given to Keep, then Raise
+//   AddValues(v, first, last)          values_ * rescale_ + weights_ of the same keys * v; v as k
+template <typename Products, int kV>
+class Bf16Tile {
+ public:
+  static constexpr int64_t kRows = kV * kLanes;
+
+  // Floats of workspace.
+  static constexpr int64_t Workspace(int64_t head_dim) {
+    return kRows * (head_dim + kKeys + kKeys / 2 + PackedPairs(head_dim));
+  }
+
+  Bf16Tile(std::span<const RotatedRow> rows, const Bf16KeyPages& pages, const RotationTable& table,
+           float* workspace)
+      : rows_(rows),
+        pages_(pages),
+        d_(pages.head_dim),
+        values_(workspace),
+        logits_(values_ + d_ * kRows),
+        weights_(reinterpret_cast<uint32_t*>(logits_ + kKeys * kRows)),
+        queries_(weights_ + kKeys / 2 * kRows) {
+    begin_ = pages.n_keys;
+    end_ = 0;
+    for (const RotatedRow& row : rows) {
+      begin_ = std::min<int64_t>(begin_, row.key_begin);
+      end_ = std::max<int64_t>(end_, row.key_end);
+    }
+    for (int64_t r = 0; r < kRows; ++r) {
+      const bool real = r < static_cast<int64_t>(rows.size());
+      first_[r] = real ? rows[static_cast<std::size_t>(r)].key_begin : 0;
+      last_[r] = real ? rows[static_cast<std::size_t>(r)].key_end : std::numeric_limits<int32_t>::max();
+      max_[r] = kLeast;
+      sum_[r] = 0;
+    }
+    std::fill_n(values_, d_ * kRows, 0.0f);
+    Pack(table);
+  }
+
+  void Run() {
+    // By the keys' places in their page: what a row's sums are made of does not depend on where a tile
+    // begins.
+    for (int64_t from = begin_ / kKeys * kKeys; from < end_; from += kKeys) {
+      Attend(from, std::max(begin_, from), std::min(end_, from + kKeys));
+    }
+    Merge();
+  }
+
+ protected:
+  // Whether some row does not see all keys [begin, end).
+  bool Hides(int64_t begin, int64_t end) const {
+    bool hides = false;
+    for (const RotatedRow& row : rows_) hides |= row.key_begin > begin || row.key_end < end;
+    return hides;
+  }
+
+  HWY_INLINE void LoadMax(__m512 (&max)[kV]) const {
+    for (int v = 0; v < kV; ++v) max[v] = _mm512_loadu_ps(max_ + v * kLanes);
+  }
+
+  // Takes the logits of keys from + j .. from + j + kN - 1 and raises max with them; where keys hide, -inf
+  // stands for those that a row does not see.
+  template <int kN>
+  HWY_INLINE void Keep(int64_t from, int64_t j, bool hides, __m512 (&sums)[kN][kV], __m512 (&max)[kV]) {
+    if (hides) Mask(from + j, sums);
+#pragma GCC unroll 16
+    for (int b = 0; b < kN; ++b) {
+#pragma GCC unroll 3
+      for (int v = 0; v < kV; ++v) {
+        max[v] = _mm512_max_ps(max[v], sums[b][v]);
+        _mm512_storeu_ps(logits_ + (j + b) * kRows + v * kLanes, sums[b][v]);
+      }
+    }
+  }
+
+  // max_, and with it rescale_, what earlier sums are to be multiplied with.
+  HWY_INLINE void Raise(const __m512 (&max)[kV]) {
+    for (int v = 0; v < kV; ++v) {
+      const __m512 before = _mm512_loadu_ps(max_ + v * kLanes);
+      _mm512_storeu_ps(rescale_ + v * kLanes, Exp2(_mm512_sub_ps(before, max[v])));
+      _mm512_storeu_ps(max_ + v * kLanes, max[v]);
+    }
+  }
+
+  std::span<const RotatedRow> rows_;
+  const Bf16KeyPages& pages_;
+  const int64_t d_;
+  // In the workspace.
+  float* values_;      // [d][kRows]
+  float* logits_;      // [kKeys][kRows]
+  uint32_t* weights_;  // [kKeys / 2][kRows], a pair of keys each
+  uint32_t* queries_;  // [PackedPairs(d)][kRows], a pair of dimensions each
+  alignas(64) float rescale_[kRows];
+
+ private:
+  static void Prefetch(const float* numbers, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) _mm_prefetch(reinterpret_cast<const char*>(numbers + i), _MM_HINT_T0);
+  }
+
+  // queries_[pair][row] = R(x) q, scaled.
+  void Pack(const RotationTable& table) {
+    const auto rotate = N_AVX3::AttentionTable()->rotate;
+    const int64_t n_pairs = PackedPairs(d_);
+    alignas(64) float rotated[kMaxHeadDim];
+    alignas(64) uint32_t packed[kLanes][PackedPairs(kMaxHeadDim)];
+    for (int v = 0; v < kV; ++v) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        const auto r = static_cast<std::size_t>(v * kLanes + lane);
+        if (r >= rows_.size()) {
+          std::fill_n(packed[lane], n_pairs, 0u);
+          continue;
+        }
+        // Queries of a head are far apart, and mostly in no near cache.
+        constexpr std::size_t kAhead = 6;
+        if (r + kAhead < rows_.size()) Prefetch(rows_[r + kAhead].q, d_);
+        rotate(rows_[r].q, rows_[r].x, table, rotated);
+        const __m512 scale = _mm512_set1_ps(rows_[r].scale * kLog2E);
+        for (int64_t m = 0; m < d_; m += kLanes) {
+          const __m256bh half = _mm512_cvtneps_pbh(_mm512_mul_ps(_mm512_load_ps(rotated + m), scale));
+          _mm256_store_si256(reinterpret_cast<__m256i*>(packed[lane] + m / 2),
+                             reinterpret_cast<__m256i>(half));
+        }
+        std::fill_n(packed[lane] + d_ / 2, n_pairs - d_ / 2, 0u);
+      }
+      for (int64_t p = 0; p < n_pairs; p += kLanes) {
+        __m512i block[16];
+#pragma GCC unroll 16
+        for (int lane = 0; lane < 16; ++lane) block[lane] = _mm512_load_si512(packed[lane] + p);
+        Transpose(block);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) _mm512_storeu_si512(queries_ + (p + i) * kRows + v * kLanes, block[i]);
+      }
+    }
+  }
+
+  // Keys [begin, end), all behind `from`, the first of a piece of a page: logits, softmax, values.
+  void Attend(int64_t from, int64_t begin, int64_t end) {
+    const auto [k, v] = pages_.pages[static_cast<std::size_t>(from / kMaxRun)];
+    const int64_t at = from % kMaxRun;
+    // Whole blocks: what no row sees weighs nothing.
+    constexpr int64_t kBlock = Products::kBlock;
+    const int64_t first = (begin - from) / kBlock * kBlock;
+    const int64_t last = (end - from + kBlock - 1) / kBlock * kBlock;
+    auto& products = static_cast<Products&>(*this);
+    products.Logits(k + at * d_, from, first, last);
+    Softmax(first, last);
+    products.AddValues(v + at, first, last);
+  }
+
+  // Of keys key .. key + kN - 1.
+  template <int kN>
+  HWY_INLINE void Mask(int64_t key, __m512 (&sums)[kN][kV]) const {
+    const __m512 hidden = _mm512_set1_ps(-kInfinity);
+    for (int v = 0; v < kV; ++v) {
+      const __m512i first = _mm512_loadu_si512(first_ + v * kLanes);
+      const __m512i last = _mm512_loadu_si512(last_ + v * kLanes);
+#pragma GCC unroll 16
+      for (int b = 0; b < kN; ++b) {
+        const __m512i at = _mm512_set1_epi32(static_cast<int32_t>(key + b));
+        const __mmask16 seen = _mm512_cmple_epi32_mask(first, at) & _mm512_cmpgt_epi32_mask(last, at);
+        sums[b][v] = _mm512_mask_mov_ps(hidden, seen, sums[b][v]);
+      }
+    }
+  }
+
+  // weights_[pair of keys][row] = exp(logit - max) of keys [first, last) of the piece, and sum_ with them.
+  void Softmax(int64_t first, int64_t last) {
+    // The second vector's numbers between the first's.
+    alignas(64) static constexpr uint16_t kInterleave[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                             21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                             11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    const __m512i interleave = _mm512_load_si512(kInterleave);
+    for (int v = 0; v < kV; ++v) {
+      const __m512 max = _mm512_loadu_ps(max_ + v * kLanes);
+      // Two sums by the key's parity, so that the additions overlap.
+      __m512 even = _mm512_mul_ps(_mm512_loadu_ps(sum_ + v * kLanes), _mm512_loadu_ps(rescale_ + v * kLanes));
+      __m512 odd = _mm512_setzero_ps();
+#pragma GCC unroll 2
+      for (int64_t j = first; j < last; j += 2) {
+        const float* const logits = logits_ + j * kRows + v * kLanes;
+        const __m512 p0 = Exp2(_mm512_sub_ps(_mm512_loadu_ps(logits), max));
+        const __m512 p1 = Exp2(_mm512_sub_ps(_mm512_loadu_ps(logits + kRows), max));
+        even = _mm512_add_ps(even, p0);
+        odd = _mm512_add_ps(odd, p1);
+        const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p1, p0));
+        _mm512_storeu_si512(weights_ + j / 2 * kRows + v * kLanes,
+                            _mm512_permutexvar_epi16(interleave, both));
+      }
+      _mm512_storeu_ps(sum_ + v * kLanes, _mm512_add_ps(even, odd));
+    }
+  }
+
+  // Into the rows' states.
+  void Merge() {
+    for (std::size_t r0 = 0; r0 < rows_.size(); r0 += kLanes) {
+      const int64_t n = std::min<int64_t>(kLanes, static_cast<int64_t>(rows_.size() - r0));
+      const std::span<const RotatedRow> rows = rows_.subspan(r0, static_cast<std::size_t>(n));
+      alignas(64) float max[kLanes] = {}, sum[kLanes] = {}, of_state[kLanes], of_part[kLanes];
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        max[i] = rows[i].state[d_];
+        sum[i] = rows[i].state[d_ + 1];
+      }
+      const __m512 state_max = _mm512_load_ps(max);
+      const __m512 part_max = _mm512_loadu_ps(max_ + r0);
+      const __m512 most = _mm512_max_ps(state_max, part_max);
+      const __m512 a = Exp2(_mm512_sub_ps(state_max, most));  // 0 for -inf: the empty state
+      const __m512 b = Exp2(_mm512_sub_ps(part_max, most));
+      _mm512_store_ps(of_state, a);
+      _mm512_store_ps(of_part, b);
+      _mm512_store_ps(max, most);
+      _mm512_store_ps(sum,
+                      _mm512_fmadd_ps(_mm512_load_ps(sum), a, _mm512_mul_ps(_mm512_loadu_ps(sum_ + r0), b)));
+      for (int64_t m = 0; m < d_; m += kLanes) {
+        __m512i block[16];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) {
+          block[i] = _mm512_loadu_si512(values_ + (m + i) * kRows + static_cast<int64_t>(r0));
+        }
+        Transpose(block);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+          float* const state = rows[i].state + m;
+          const __m512 part = _mm512_mul_ps(_mm512_castsi512_ps(block[i]), _mm512_set1_ps(of_part[i]));
+          _mm512_storeu_ps(state, _mm512_fmadd_ps(_mm512_loadu_ps(state), _mm512_set1_ps(of_state[i]), part));
+        }
+      }
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        rows[i].state[d_] = max[i];
+        rows[i].state[d_ + 1] = sum[i];
+      }
+    }
+  }
+
+  int64_t begin_, end_;  // the keys that any row sees
+  alignas(64) int32_t first_[kRows];
+  alignas(64) int32_t last_[kRows];
+  alignas(64) float max_[kRows];
+  alignas(64) float sum_[kRows];
+};
+
+}  // namespace
+}  // namespace longheads::cpu
+
+HWY_POP_ATTRIBUTES
