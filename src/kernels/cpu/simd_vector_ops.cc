@@ -179,11 +179,13 @@ int64_t CountAtLeast(const float* scores, int64_t n, float least) {
 int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* indices) {
   const hn::RebindToSigned<Tag> integers;
   const Vec bound = hn::Set(kTag, least);
+  auto here = hn::Iota(integers, 0);
+  const auto step = hn::Set(integers, static_cast<int32_t>(kLanes));
   int64_t count = 0;
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
+  for (; i + kLanes <= n; i += kLanes, here = hn::Add(here, step)) {
     const auto seen = hn::RebindMask(integers, hn::Ge(hn::LoadU(kTag, scores + i), bound));
-    hn::StoreU(hn::Compress(hn::Iota(integers, static_cast<int32_t>(i)), seen), integers, indices + count);
+    hn::StoreU(hn::Compress(here, seen), integers, indices + count);
     count += static_cast<int64_t>(hn::CountTrue(integers, seen));
   }
   for (; i < n; ++i) {
