@@ -7,12 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "eval/interval.h"
-
 namespace longheads {
 namespace {
 
-// A variant's scores and the base's, of the samples that both have.
 struct Pairs {
   ClusteredScores variant, base, differences;
   std::vector<std::pair<double, double>> scores;
@@ -32,12 +29,36 @@ struct Pairs {
     }
     return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
   }
-  Interval Difference(bool shares) const {
-    return shares ? PairedShareInterval(variant, base, Correlation()) : differences.NormalInterval();
-  }
 };
 
+std::vector<SampleScore> ScoresOf(std::span<const TaskRecord> records, const std::string& attention) {
+  std::vector<SampleScore> scores;
+  for (const TaskRecord& record : records) {
+    if (record.setup.attention != attention || !record.failed.empty()) continue;
+    const std::string& document = record.sample.document.empty() ? record.sample.id : record.sample.document;
+    scores.push_back({.sample = record.sample.id, .document = document, .score = record.measured.score});
+  }
+  return scores;
+}
+
 }  // namespace
+
+std::optional<ScoreDifference> DifferenceFromBase(std::span<const SampleScore> variant,
+                                                  std::span<const SampleScore> base, bool shares) {
+  std::map<std::string, double> of_base;  // by sample
+  for (const SampleScore& one : base) of_base[one.sample] = one.score;
+  Pairs pairs;
+  for (const SampleScore& one : variant) {
+    const auto found = of_base.find(one.sample);
+    if (found != of_base.end()) pairs.Add(one.document, one.score, found->second);
+  }
+  if (pairs.differences.n_documents() < 2) return std::nullopt;
+  return ScoreDifference{.n_samples = pairs.differences.n_samples(),
+                         .mean = pairs.differences.mean(),
+                         .interval = shares
+                                         ? PairedShareInterval(pairs.variant, pairs.base, pairs.Correlation())
+                                         : pairs.differences.NormalInterval()};
+}
 
 Result<std::vector<AblationVariant>> AblationVariants(const AblationBase& base) {
   const int64_t k = base.chunk > 0 ? base.window / base.chunk : 0;
@@ -69,40 +90,28 @@ Result<std::vector<AblationVariant>> AblationVariants(const AblationBase& base) 
 }
 
 std::string AblationTable(std::span<const TaskRecord> records, std::span<const AblationVariant> variants) {
-  std::map<std::string, double> of_base;  // by sample
-  for (const TaskRecord& record : records) {
-    if (record.failed.empty() && record.setup.attention == variants[0].attention) {
-      of_base[record.sample.id] = record.measured.score;
-    }
-  }
+  const std::vector<SampleScore> base = ScoresOf(records, variants[0].attention);
   std::vector<std::vector<std::string>> rows = {
       {"variant", "mean (95%)", "samples", "failed", "difference (95%)", "attn"}};
   for (const AblationVariant& variant : variants) {
-    ClusteredScores scores;
-    Pairs pairs;
     int64_t n_failed = 0;
     bool shares = false;
     for (const TaskRecord& record : records) {
       if (record.setup.attention != variant.attention) continue;
-      if (!record.failed.empty()) {
-        ++n_failed;
-        continue;
-      }
-      shares = record.measure.unit == "share";
-      const std::string& document =
-          record.sample.document.empty() ? record.sample.id : record.sample.document;
-      scores.Add(document, record.measured.score);
-      const auto base = of_base.find(record.sample.id);
-      if (base != of_base.end()) pairs.Add(document, record.measured.score, base->second);
+      if (record.failed.empty()) shares = record.measure.unit == "share";
+      n_failed += record.failed.empty() ? 0 : 1;
     }
+    const std::vector<SampleScore> of_variant = ScoresOf(records, variant.attention);
+    ClusteredScores scores;
+    for (const SampleScore& one : of_variant) scores.Add(one.document, one.score);
     const double scale = shares ? 100 : 1;
     const auto with_interval = [scale](double mean, const Interval& interval, const char* form) {
       return fmt::format(fmt::runtime(form), scale * mean, scale * interval.low, scale * interval.high);
     };
     std::string difference = "-";
-    if (&variant != &variants[0] && pairs.differences.n_documents() > 1) {
-      difference =
-          with_interval(pairs.differences.mean(), pairs.Difference(shares), "{:+.1f} ({:+.1f} to {:+.1f})");
+    if (&variant != &variants[0]) {
+      const std::optional<ScoreDifference> found = DifferenceFromBase(of_variant, base, shares);
+      if (found) difference = with_interval(found->mean, found->interval, "{:+.1f} ({:+.1f} to {:+.1f})");
     }
     rows.push_back(
         {variant.label,

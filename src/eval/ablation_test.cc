@@ -36,6 +36,25 @@ TEST(Ablation, VariantsLoad) {
   }
 }
 
+TEST(Ablation, DifferenceIsOverTheSamplesThatBothHave) {
+  const std::vector<SampleScore> base = {{"1", "a", 0.5}, {"2", "b", 1}, {"3", "c", 0}, {"4", "d", 1}};
+  const std::vector<SampleScore> variant = {{"2", "b", 0.5}, {"3", "c", 0.5}, {"4", "d", 0}, {"5", "e", 1}};
+  const auto difference = DifferenceFromBase(variant, base, /*shares=*/true);
+  ASSERT_TRUE(difference);
+  EXPECT_EQ(difference->n_samples, 3);
+  EXPECT_DOUBLE_EQ(difference->mean, -1.0 / 3);
+  EXPECT_GE(difference->interval.low, -1);
+  EXPECT_LT(difference->interval.low, difference->mean);
+  EXPECT_GT(difference->interval.high, difference->mean);
+  // -1/2, 1/2 and -1 have mean -1/3 and standard error 0.4410; Student's t of two degrees is 4.3027.
+  const auto number = DifferenceFromBase(variant, base, /*shares=*/false);
+  ASSERT_TRUE(number);
+  EXPECT_NEAR(number->interval.high, -1.0 / 3 + 4.3027 * 0.4410, 1e-3);
+  // One document knows nothing of its scatter.
+  EXPECT_FALSE(DifferenceFromBase(std::span(variant).first(1), base, /*shares=*/true));
+  EXPECT_FALSE(DifferenceFromBase({}, base, /*shares=*/true));
+}
+
 TEST(Ablation, TableComparesSampleBySample) {
   const std::vector<AblationVariant> variants = {{"base", "a"}, {"other", "b"}, {"none", "c"}};
   std::vector<TaskRecord> records;

@@ -6,10 +6,13 @@
 #include <bit>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json.h"
 #include "eval/text_hash.h"
 #include "formats/input_file.h"
+#include "formats/line_file.h"
 
 namespace longheads {
 namespace {
@@ -25,6 +28,24 @@ double SpreadShare(int64_t number) {
   return share;
 }
 
+Result<std::string> ReadTextsOfLines(const std::string& path) {
+  LH_ASSIGN(const LineFile file, LineFile::Open(path));
+  std::string text;
+  for (int64_t i = 0; i < file.n_lines(); ++i) {
+    LH_ASSIGN(const std::string line, file.Line(i));
+    try {
+      text += ParseJson(line).at("text").get_ref<const std::string&>();
+    } catch (const nlohmann::json::exception& error) {
+      return InvalidInput(fmt::format(
+          "--haystack {} is no object with a 'text' ({}): a *.jsonl must have one in each line, as "
+          "NeedleBench's PaulGrahamEssays.jsonl has; give a file that is meant as it is another "
+          "ending",
+          file.PlaceOf(i), error.what()));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 TaskOption Haystack::Option() {
@@ -32,8 +53,9 @@ TaskOption Haystack::Option() {
           .type = "FILE",
           .standard = "",
           .meaning =
-              "the text around it, UTF-8; without it, Jane Austen's novels in the cache folder "
-              "('sh tools/eval/text.sh austen' writes them there)"};
+              "the text around it, UTF-8; of a *.jsonl, as NeedleBench has them, the 'text' of each line; "
+              "without it, Jane Austen's novels in the cache folder ('sh tools/eval/text.sh austen' writes "
+              "them there)"};
 }
 
 std::string DefaultHaystackPath() {
@@ -61,12 +83,12 @@ Result<Haystack> Haystack::Load(const std::string& path) {
                     "Debian package; or name a text of your own with --haystack FILE",
                     file));
   }
-  LH_ASSIGN(std::string text, ReadUtf8File(file));
-  if (text.size() < kShortest) {
-    return InvalidInput(
-        fmt::format("--haystack {} has {} bytes, but at least {} are needed", file, text.size(), kShortest));
-  }
   const std::filesystem::path name = std::filesystem::path(file).filename();
+  LH_ASSIGN(std::string text, name.extension() == ".jsonl" ? ReadTextsOfLines(file) : ReadUtf8File(file));
+  if (text.size() < kShortest) {
+    return InvalidInput(fmt::format("--haystack {} has {} bytes of text, but at least {} are needed", file,
+                                    text.size(), kShortest));
+  }
   return FromText(name.native(), std::move(text));
 }
 

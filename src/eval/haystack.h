@@ -19,12 +19,16 @@ class Haystack {
   // The option by which the user names one.
   static TaskOption Option();
 
-  // The file, or the default haystack where `path` is empty: the message says how to get it.
+  // The file, or the default haystack where `path` is empty: the message says how to get it. Of a *.jsonl,
+  // NeedleBench's official form, the `text` of each line, one after the other with nothing between, as its
+  // program (opencompass/datasets/needlebench/parallel.py) joins them; it shuffles them before each repeat.
   static Result<Haystack> Load(const std::string& path);
   static Haystack FromText(std::string name, std::string text);
 
   const std::string& name() const { return name_; }  // without its folder
-  const std::string& hash() const { return hash_; }  // TextHash of its bytes
+  // TextHash of the text. Of a *.jsonl not of the file: what models read is what results are of, however its
+  // JSON is written.
+  const std::string& hash() const { return hash_; }
 
   // So many bytes of the text from where its piece `number` begins; behind the end it begins anew. Pieces
   // begin at paragraphs: 0 at the text's beginning, the others spread over it (at 1/2, 1/4, 3/4, 1/8, ...),

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "eval/task.h"
 #include "eval/tiny_engine_for_test.h"
 #include "tests/support/cache_folder.h"
 
@@ -64,6 +65,40 @@ TEST(Haystack, RefusesWhatIsNoHaystack) {
   ASSERT_TRUE(haystack);
   EXPECT_EQ(haystack->name(), "long");
   EXPECT_EQ(haystack->hash().size(), 16u);
+}
+
+// As NeedleBench's essays are: other keys beside `text`, and characters as JSON escapes them.
+TEST(Haystack, OfJsonlIsTheTextOfItsLines) {
+  const TestDirectory directory;
+  const std::string text = Paragraphs(60);
+  const std::size_t cut = text.find("Paragraph 30");
+  const std::string path = directory.File("Essays.jsonl");
+  AppendText(path, Json{{"title", "One"}, {"text", text.substr(0, cut)}}.dump() + "\n\n");
+  AppendText(path, Json{{"text", text.substr(cut)}}.dump(-1, ' ', /*ensure_ascii=*/true));  // no line end
+  const auto haystack = Haystack::Load(path);
+  ASSERT_TRUE(haystack) << haystack.error().message;
+  EXPECT_EQ(haystack->name(), "Essays.jsonl");
+  EXPECT_EQ(haystack->Bytes(0, text.size()), text);
+  EXPECT_EQ(haystack->hash(), Haystack::FromText("", text).hash());
+}
+
+TEST(Haystack, NamesTheLineOfAJsonlThatHasNoText) {
+  const TestDirectory directory;
+  int number = 0;
+  for (const std::string bad : {R"({"text": "cut)", "no JSON", R"({"title": "x"})", R"({"text": 1})", "[1]",
+                                R"("text")", "{\"text\": \"\xff\"}"}) {
+    const std::string path = directory.File(std::to_string(number++) + ".jsonl");
+    AppendText(path, Json{{"text", Paragraphs(60)}}.dump() + "\n" + bad + "\n");
+    const auto haystack = Haystack::Load(path);
+    ASSERT_FALSE(haystack) << bad;
+    const std::string& message = haystack.error().message;
+    EXPECT_NE(message.find(path + ", line 2 is no object with a 'text'"), std::string::npos) << message;
+  }
+  AppendText(directory.File("short.jsonl"), Json{{"text", "word"}, {"more", Paragraphs(60)}}.dump());
+  EXPECT_FALSE(Haystack::Load(directory.File("short.jsonl")));
+  AppendText(directory.File("empty.jsonl"), "");
+  EXPECT_FALSE(Haystack::Load(directory.File("empty.jsonl")));
+  EXPECT_FALSE(Haystack::Load(directory.File("none.jsonl")));
 }
 
 TEST(Haystack, SaysHowToGetTheDefaultOne) {

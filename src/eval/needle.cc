@@ -29,10 +29,21 @@ double DepthOf(const Sample& sample) { return sample.cell.at("depth").get<double
 // Of a sample that came from a file.
 int64_t RepeatOf(const Sample& sample) { return std::stoll(sample.id.substr(sample.id.rfind('-') + 1)); }
 
+// numpy.linspace(0, 100, n)[d] to the last bit: of 25, the 15th is a little more than 62.5, and rounds to 63.
+double LinearDepth(int64_t d, int64_t n) {
+  if (n == 1) return 50;
+  return d == n - 1 ? 100 : static_cast<double>(d) * (100 / static_cast<double>(n - 1));
+}
+
+// The published program's, which falls as x grows: it names the same depths in another order.
+double LogisticDepth(double x) {
+  return std::nearbyint(100 * (1 / (1 + std::exp(0.1 * (x - 50)))) * 1000) / 1000;
+}
+
 std::string FileName(std::string model, int64_t length, double depth, int64_t version) {
   std::ranges::replace_if(
       model, [](char c) { return std::string_view("./ :;").find(c) != std::string_view::npos; }, '_');
-  return fmt::format("{}_len_{}_depth_{}{}", model, length, std::llround(depth * 100),
+  return fmt::format("{}_len_{}_depth_{}{}", model, length, static_cast<int64_t>(depth * 100),
                      version == 1 ? "" : fmt::format("_version_{}", version));
 }
 
@@ -41,14 +52,14 @@ std::string FileName(std::string model, int64_t length, double depth, int64_t ve
 std::vector<double> NeedleDepths(int64_t n, bool sigmoid) {
   std::vector<double> depths;
   for (int64_t d = 0; d < n; ++d) {
-    const double x = n == 1 ? 50 : 100 * static_cast<double>(d) / static_cast<double>(n - 1);
+    const double x = LinearDepth(d, n);
     if (!sigmoid) {
       depths.push_back(std::nearbyint(x));
     } else {
-      const bool end = x == 0 || x == 100;
-      depths.push_back(end ? x : std::nearbyint(1e5 / (1 + std::exp(-0.1 * (x - 50)))) / 1000);
+      depths.push_back(x == 0 || x == 100 ? x : LogisticDepth(x));
     }
   }
+  std::ranges::sort(depths);
   depths.erase(std::unique(depths.begin(), depths.end()), depths.end());
   return depths;
 }

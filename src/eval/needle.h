@@ -33,7 +33,8 @@ class NeedleTask : public QuestionTask {
   Result<Question> Ask(const Engine& engine, PromptForm form, const Sample& sample,
                        const CancelToken* cancel) const override;
   Score Judge(const Question& question, const std::string& answer) const override;
-  // DIR/needle-results/MODEL_len_N_depth_P_results.json for each cell, as the published program writes them.
+  // DIR/needle-results/MODEL_len_N_depth_P_results.json for each cell, as the published program writes them:
+  // P is the hundredths of a percent, cut off. Of more than 775 sigmoid depths some share a file, as there.
   Status Export(const std::string& directory, std::span<const TaskRecord> records) const override;
 
  private:
@@ -43,7 +44,7 @@ class NeedleTask : public QuestionTask {
 };
 
 // n depths from 0 to 100 percent as the published program spreads them: evenly and rounded to whole percents,
-// or along a logistic curve. One depth is the middle.
+// or along a logistic curve and rounded to thousandths of one. Rising, each once. One depth is the middle.
 std::vector<double> NeedleDepths(int64_t n, bool sigmoid);
 
 // Where in `tokens` the needle goes: behind the last token with a full stop among the first depth percent of

@@ -81,6 +81,10 @@ TEST_F(NeedleTest, AnswerIsRightWithAllPhrasesWhateverTheirCase) {
 TEST(NeedleDepths, AreThePublishedProgramsDepths) {
   EXPECT_EQ(NeedleDepths(7, false), (std::vector<double>{0, 17, 33, 50, 67, 83, 100}));
   EXPECT_EQ(NeedleDepths(5, true), (std::vector<double>{0, 7.586, 50, 92.414, 100}));
+  EXPECT_EQ(NeedleDepths(11, true),
+            (std::vector<double>{0, 1.799, 4.743, 11.92, 26.894, 50, 73.106, 88.08, 95.257, 98.201, 100}));
+  // linspace gives 62.50000000000001 where the quotient is 62.5, which would be rounded to 62.
+  EXPECT_EQ(NeedleDepths(25, false)[15], 63);
   EXPECT_EQ(NeedleDepths(1, false), (std::vector<double>{50}));
 }
 
@@ -103,6 +107,28 @@ TEST_F(NeedleTest, WritesTheOfficialResultFiles) {
   EXPECT_EQ(json.at("score"), records[4].measured.score == 1 ? 10 : 1);
   EXPECT_TRUE(json.contains("model_response") && json.contains("test_timestamp_utc"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out + "/needle-results"), {}), 6);
+}
+
+// int(depth * 100) of Python: 1.799 percent are 179 hundredths, and 73.106 are 7310.
+TEST_F(NeedleTest, FilesAreNamedByHundredthsThatAreCutOff) {
+  NeedleOptions options = Options();
+  options.lengths = {400};
+  options.depths = NeedleDepths(11, true);
+  NeedleTask task(Haystack::FromText("text", Sentences(500)), options);
+  std::vector<TaskRecord> records;
+  const std::string model = TinyModelFile(directory_);
+  const TaskHooks hooks{.load = [&](const std::string& attention) { return LoadTiny(model, attention); }};
+  const std::string out = directory_.File("out");
+  ASSERT_TRUE(RunTask({.attention = {"full"}, .out_dir = out}, task, hooks, records));
+  const std::vector<std::string> hundredths = {"0",    "179",  "474",  "1192", "2689", "5000",
+                                               "7310", "8808", "9525", "9820", "10000"};
+  for (std::size_t d = 0; d < hundredths.size(); ++d) {
+    const std::string name = "tiny_full_len_400_depth_" + hundredths[d];
+    const Json json = Json::parse(ReadAll(out + "/needle-results/" + name + "_results.json"));
+    EXPECT_EQ(json.at("depth_percent"), options.depths[d]);
+    EXPECT_EQ(json.at("file_name"), name);
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out + "/needle-results"), {}), 11);
 }
 
 TEST(NeedleKind, RefusesByName) {

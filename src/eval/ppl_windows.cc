@@ -114,9 +114,16 @@ PplWindowsTask::PplWindowsTask(Haystack text, std::vector<TextDocument> document
   }
 }
 
+std::vector<std::string> PplWindowsTask::shown() const {
+  if (options_.stream) return {"ppl"};
+  return {"ppl", "ppl_of_windows"};
+}
+
 Json PplWindowsTask::Setup() const {
-  Json setup = {
-      {"version", 1}, {"mode", options_.stream ? "stream" : "sliding"}, {"stride", options_.stride}};
+  // Before 2 a stream had an average over its calls, in which one of a token counted as much as one of S.
+  Json setup = {{"version", options_.stream ? 2 : 1},
+                {"mode", options_.stream ? "stream" : "sliding"},
+                {"stride", options_.stride}};
   if (!options_.stream) setup["tokens"] = options_.n_tokens;
   if (documents_.empty()) {
     setup["text"] = text_.name();
@@ -175,15 +182,14 @@ Result<WindowAverages> PplWindowsTask::Slide(const TaskContext& context, std::sp
   return averages;
 }
 
-Result<WindowAverages> PplWindowsTask::Stream(const TaskContext& context,
-                                              std::span<const TokenId> tokens) const {
+Result<PplScore> PplWindowsTask::Stream(const TaskContext& context, std::span<const TokenId> tokens) const {
   Engine& engine = context.engine;
   std::vector<TokenId> read = Beginning(engine);
   read.insert(read.end(), tokens.begin(), tokens.end());
   const int64_t total = static_cast<int64_t>(read.size());
   const auto progress = context.on_prefill ? context.on_prefill(total) : std::function<void(double)>();
   Session session = engine.NewSession();
-  WindowAverages averages;
+  PplScore score;
   for (int64_t begin = 0; begin < total; begin += options_.stride) {
     const int64_t n = std::min(options_.stride, total - begin);
     LH_ASSIGN(const std::vector<float> hidden,
@@ -192,12 +198,10 @@ Result<WindowAverages> PplWindowsTask::Stream(const TaskContext& context,
     // The last token of all predicts what is not there.
     const int64_t n_scored = std::min(n, total - begin - 1);
     const std::size_t dim = hidden.size() / Size(n);
-    PplScore score;
     LH_TRY(AddScores(engine, std::span(hidden).first(Size(n_scored) * dim),
                      std::span(read).subspan(Size(begin + 1), Size(n_scored)), score));
-    if (score.n_tokens > 0) averages.Add(score);
   }
-  return averages;
+  return score;
 }
 
 Result<SampleOutcome> PplWindowsTask::Measure(const TaskContext& context, const Sample& sample) {
@@ -205,15 +209,21 @@ Result<SampleOutcome> PplWindowsTask::Measure(const TaskContext& context, const 
   LH_ASSIGN(const std::vector<TokenId> tokens, Tokens(context.engine, sample.number, length, context.cancel));
   if (tokens.size() < 2) return InvalidInput(fmt::format("{} has fewer than two tokens", sample.document));
   LH_TRY(context.engine.ExpectText(length));
-  LH_ASSIGN(const WindowAverages averages,
-            options_.stream ? Stream(context, tokens) : Slide(context, tokens, length));
-  return SampleOutcome{.score = averages.tokens().mean(),
-                       .values = {{"ppl", averages.tokens().perplexity()},
-                                  {"ppl_of_windows", std::exp(averages.mean_of_windows())},
-                                  {"nll_of_windows", averages.mean_of_windows()},
-                                  {"scored", averages.tokens().n_tokens},
-                                  {"windows", averages.n_windows()}},
-                       .tokens = static_cast<int64_t>(tokens.size())};
+  SampleOutcome measured{.tokens = static_cast<int64_t>(tokens.size())};
+  PplScore score;
+  if (options_.stream) {
+    LH_ASSIGN(score, Stream(context, tokens));
+  } else {
+    LH_ASSIGN(const WindowAverages averages, Slide(context, tokens, length));
+    score = averages.tokens();
+    measured.values = {{"ppl_of_windows", std::exp(averages.mean_of_windows())},
+                       {"nll_of_windows", averages.mean_of_windows()},
+                       {"windows", averages.n_windows()}};
+  }
+  measured.score = score.mean();
+  measured.values["ppl"] = score.perplexity();
+  measured.values["scored"] = score.n_tokens;
+  return measured;
 }
 
 Status PplWindowsTask::Export(const std::string& directory, std::span<const TaskRecord> records) const {
@@ -231,22 +241,26 @@ Status PplWindowsTask::Export(const std::string& directory, std::span<const Task
     auto total = std::ranges::find_if(totals, same);
     if (total == totals.end()) total = totals.insert(total, Total{.first = &r});
     const Json& values = r.measured.values;
-    const double n = values.at("scored").get<double>(), n_windows = values.at("windows").get<double>();
+    const double n = values.at("scored").get<double>();
     ++total->n_documents;
     total->tokens += n;
     total->nll += n * r.measured.score;
+    if (!values.contains("windows")) continue;
+    const double n_windows = values.at("windows").get<double>();
     total->windows += n_windows;
     total->nll_of_windows += n_windows * values.at("nll_of_windows").get<double>();
   }
   std::string csv = "attn,length,mode,stride,documents,tokens,windows,ppl,ppl_of_windows,model,compute,kv\n";
   for (const Total& t : totals) {
     const TaskSetup& setup = t.first->setup;
-    csv += fmt::format("{},{},{},{},{},{:.0f},{:.0f},{:.4f},{:.4f},{},{},{}\n", CsvField(setup.attention),
+    const bool stream = t.windows == 0;
+    csv += fmt::format("{},{},{},{},{},{:.0f},{},{:.4f},{},{},{},{}\n", CsvField(setup.attention),
                        t.first->sample.cell.at("length").get<int64_t>(),
                        setup.options.at("mode").get<std::string>(), setup.options.at("stride").get<int64_t>(),
-                       t.n_documents, t.tokens, t.windows, std::exp(t.nll / t.tokens),
-                       std::exp(t.nll_of_windows / t.windows), CsvField(setup.model.model),
-                       setup.model.compute, setup.model.kv);
+                       t.n_documents, t.tokens, stream ? "" : fmt::format("{:.0f}", t.windows),
+                       std::exp(t.nll / t.tokens),
+                       stream ? "" : fmt::format("{:.4f}", std::exp(t.nll_of_windows / t.windows)),
+                       CsvField(setup.model.model), setup.model.compute, setup.model.kv);
   }
   return WriteFile((std::filesystem::path(directory) / "ppl-windows-totals.csv").string(), csv);
 }
@@ -267,7 +281,8 @@ TaskKind PplWindowsKind() {
       .notes =
           "The score is the mean of -log p over the tokens, in nats; 'ppl' its exponential and "
           "'ppl_of_windows' that "
-          "of the\nmean of the windows' means, which published programs give; both are means over documents "
+          "of the\nmean of the windows' means, which published programs give (a stream has none); both are "
+          "means over documents "
           "here. "
           "Over all\ndocuments together they stand in DIR/ppl-windows-totals.csv. A window is a prompt: "
           "methods "

@@ -8,7 +8,8 @@
 // as much as one with S.
 //
 // stream: the first T tokens of each document are read once, S in a call, and all are scored, each given all
-// before it, as far as the method lets it see (StreamingLLM's and LM-Infinite's way).
+// before it, as far as the method lets it see (StreamingLLM's and LM-Infinite's way). There are no windows
+// then, and one average: over tokens, as StreamingLLM has it. Calls are not what anything published is of.
 #pragma once
 
 #include <memory>
@@ -66,13 +67,14 @@ class PplWindowsTask : public Task {
 
   std::string name() const override { return "ppl-windows"; }
   MeasureName measure() const override { return {.name = "nll", .unit = "nats"}; }
-  std::vector<std::string> shown() const override { return {"ppl", "ppl_of_windows"}; }
+  std::vector<std::string> shown() const override;
   Json Setup() const override;
   bool has_form() const override { return false; }
   const std::vector<Sample>& samples() const override { return samples_; }
   Status Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const override;
   Result<SampleOutcome> Measure(const TaskContext& context, const Sample& sample) override;
-  // DIR/ppl-windows-totals.csv: perplexities over all documents, by method and length.
+  // DIR/ppl-windows-totals.csv: perplexities over all documents, by method and length. What is of windows is
+  // empty for a stream.
   Status Export(const std::string& directory, std::span<const TaskRecord> records) const override;
 
  private:
@@ -81,7 +83,7 @@ class PplWindowsTask : public Task {
                                       const CancelToken* cancel) const;
   Result<WindowAverages> Slide(const TaskContext& context, std::span<const TokenId> tokens,
                                int64_t window) const;
-  Result<WindowAverages> Stream(const TaskContext& context, std::span<const TokenId> tokens) const;
+  Result<PplScore> Stream(const TaskContext& context, std::span<const TokenId> tokens) const;
 
   Haystack text_;
   std::vector<TextDocument> documents_;

@@ -138,6 +138,35 @@ TEST_F(PplWindowsTest, OnePassOfFullAttentionIsOneWindow) {
   EXPECT_NE(forgets[0].measured.score, stream[0].measured.score);
 }
 
+// 130 tokens in calls of 43 leave one for the last call: it counts as one token, and calls are not averaged.
+TEST_F(PplWindowsTest, StreamHasOneAverageAndItIsOverTokens) {
+  const PplWindowsOptions options{.lengths = {130}, .stream = true, .stride = 43};
+  EXPECT_EQ(PplWindowsTask(Haystack::FromText("", ""), documents_, options).shown(),
+            std::vector<std::string>{"ppl"});
+  const std::vector<TaskRecord> records = Run("full", options, directory_.File("out"));
+  const std::vector<TaskRecord> one_call = Run("full", {.lengths = {130}, .stream = true, .stride = 130});
+  ASSERT_EQ(records.size(), 2u);
+  double nll = 0, tokens = 0;
+  for (std::size_t d = 0; d < 2; ++d) {
+    const Json& values = records[d].measured.values;
+    for (const char* const name : {"ppl_of_windows", "nll_of_windows", "windows"}) {
+      EXPECT_FALSE(values.contains(name)) << name;
+    }
+    EXPECT_NEAR(records[d].measured.score, one_call[d].measured.score, 1e-5);
+    EXPECT_DOUBLE_EQ(values.at("ppl").get<double>(), std::exp(records[d].measured.score));
+    nll += values.at("scored").get<double>() * records[d].measured.score;
+    tokens += values.at("scored").get<double>();
+  }
+  const std::string csv = ReadAll(directory_.File("out") + "/ppl-windows-totals.csv");
+  const std::string row = csv.substr(csv.find('\n') + 1);
+  double n = 0, ppl = 0;
+  int end = 0;
+  ASSERT_EQ(std::sscanf(row.c_str(), "full,130,stream,43,2,%lf,,%lf,,%n", &n, &ppl, &end), 2) << csv;
+  EXPECT_GT(end, 0) << csv;  // the average of windows is empty, too
+  EXPECT_EQ(n, tokens);
+  EXPECT_NEAR(std::log(ppl), nll / tokens, 1e-4);
+}
+
 TEST_F(PplWindowsTest, RefusesWhatMakesNoWindows) {
   const auto message = [](const TaskOptions::Values& values) {
     const auto task = MakeTask(PplWindowsKind(), values);

@@ -179,7 +179,8 @@ std::vector<std::string> SelectionTask::shown() const {
 }
 
 Json SelectionTask::Setup() const {
-  Json setup = {{"version", 1}, {"text", options_.summary ? "summary" : "passkey"}};
+  // Before 2 a prompt to be summed up could be a token longer than its length.
+  Json setup = {{"version", options_.summary ? 2 : 1}, {"text", options_.summary ? "summary" : "passkey"}};
   if (options_.summary) {
     setup["haystack"] = haystack_->name();
     setup["haystack_hash"] = haystack_->hash();
@@ -205,14 +206,21 @@ Result<SelectionTask::Asked> SelectionTask::Ask(const Engine& engine, PromptForm
   }
   if (asked.max_new == 0) asked.max_new = kSummaryTokens;
   LH_ASSIGN(const Prompt frame, EncodePromptText(engine, form, {.rest = kSummaryRequest}, cancel));
-  const int64_t n_text = sample.tokens - static_cast<int64_t>(frame.tokens.size());
+  const int64_t n_wanted = sample.tokens - static_cast<int64_t>(frame.tokens.size());
   LH_ASSIGN(const std::vector<TokenId> tokens,
-            haystack_->Tokens(engine.tokenizer(), sample.number, n_text, cancel));
-  LH_ASSIGN(asked.prompt,
-            EncodePromptText(engine, form,
-                             {.rest = engine.tokenizer().Decode(tokens, /*special=*/false) + kSummaryRequest},
-                             cancel));
-  return asked;
+            haystack_->Tokens(engine.tokenizer(), sample.number, n_wanted, cancel));
+  // Without a text the frame may be fewer tokens: line ends of template and request are one then. A text's
+  // end, too, may become more tokens than it was, where it is cut inside a word.
+  int64_t excess = 0;
+  for (int64_t n_text = static_cast<int64_t>(tokens.size()); n_text > 0; n_text -= excess) {
+    const std::string text =
+        engine.tokenizer().Decode(std::span(tokens).first(Size(n_text)), /*special=*/false);
+    LH_ASSIGN(asked.prompt, EncodePromptText(engine, form, {.rest = text + kSummaryRequest}, cancel));
+    excess = static_cast<int64_t>(asked.prompt.tokens.size()) - sample.tokens;
+    if (excess <= 0) return asked;
+  }
+  return InvalidInput(fmt::format(
+      "--lengths {} leaves no tokens for a text beside the template and the request", sample.tokens));
 }
 
 Status SelectionTask::Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const {

@@ -128,7 +128,8 @@ TEST_F(SelectionTaskTest, SummaryHasNothingToHit) {
   ASSERT_EQ(records.size(), 1u);
   EXPECT_EQ(records[0].failed, "");
   EXPECT_FALSE(records[0].measured.values.contains("top1"));
-  EXPECT_NEAR(static_cast<double>(records[0].measured.tokens), 1000, 10);
+  EXPECT_LE(records[0].measured.tokens, 1000);
+  EXPECT_GE(records[0].measured.tokens, 990);
 }
 
 TEST_F(SelectionTaskTest, MethodWithoutBlocksFailsWithTheReason) {

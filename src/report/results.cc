@@ -37,6 +37,7 @@ class Collector {
  public:
   void Add(const std::string& task, const MeasureName& measure, Settings settings, const std::string& sample,
            Observation observation) {
+    observation.sample = sample;
     const std::string key = fmt::format("{}\n{}\n{}", task, measure.name, Joined(settings));
     const auto [at, added] = experiments_.emplace(key, results_.experiments.size());
     if (added) {

@@ -18,9 +18,10 @@ namespace longheads {
 
 // One sample's.
 struct Observation {
-  std::string attention;  // as given to --attn
-  Json cell = {};         // what tables and figures lay out by: length, depth
-  std::string document;   // samples of one are no independent draws
+  std::string attention;    // as given to --attn
+  Json cell = {};           // what tables and figures lay out by: length, depth
+  std::string sample = {};  // with the same one methods were asked the same
+  std::string document;     // samples of one are no independent draws
   double score = 0;
   std::optional<PplScore> ppl = {};  // in the place of a score
   std::string failed = {};           // why there is no score

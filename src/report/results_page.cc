@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "eval/ablation.h"
 #include "eval/infinitebench.h"
 #include "eval/longbench.h"
 #include "report/ablation_labels.h"
@@ -88,6 +89,58 @@ std::optional<Estimate> AverageOf(const std::vector<Estimate>& estimates) {
   }
   return average;
 }
+
+std::vector<SampleScore> ScoresOf(const Experiment& experiment, const std::string& method) {
+  std::vector<SampleScore> scores;
+  for (const Observation& one : experiment.observations) {
+    if (one.attention != method || !one.failed.empty() || one.ppl) continue;
+    scores.push_back({.sample = one.sample, .document = one.document, .score = one.score});
+  }
+  return scores;
+}
+
+// LongHeads' variants among an experiment's methods, and their differences from their base.
+class Variants {
+ public:
+  explicit Variants(const Experiment& experiment)
+      : share_(experiment.measure.unit == "share"), labels_(AblationLabels(experiment.Methods())) {
+    const auto base = std::ranges::find(labels_, "base", [](const auto& one) { return one.second; });
+    if (base == labels_.end()) return;
+    const std::vector<SampleScore> of_base = ScoresOf(experiment, base->first);
+    for (const auto& [method, label] : labels_) {
+      if (method == base->first) continue;
+      const auto difference = DifferenceFromBase(ScoresOf(experiment, method), of_base, share_);
+      if (difference) differences_.emplace(method, *difference);
+    }
+  }
+
+  bool empty() const { return labels_.empty(); }
+  const std::map<std::string, ScoreDifference>& differences() const { return differences_; }  // by method
+
+  // A method as a row's name; a variant by the paper's name.
+  TableCell MethodCell(const std::string& method) const {
+    const auto label = labels_.find(method);
+    return label == labels_.end() ? TableCell{.text = method}
+                                  : TableCell{.text = label->second, .small = method};
+  }
+  TableCell DifferenceCell(const std::string& method) const {
+    const auto found = differences_.find(method);
+    if (found == differences_.end()) return {.text = "\u2013"};
+    const ScoreDifference& difference = found->second;
+    return {.text = Signed(difference.mean),
+            .small = fmt::format("{} to {}, n = {}", Signed(difference.interval.low),
+                                 Signed(difference.interval.high), difference.n_samples)};
+  }
+
+ private:
+  std::string Signed(double value) const {
+    return share_ ? fmt::format("{:+.1f}", 100 * value) : fmt::format("{:+.4g}", value);
+  }
+
+  bool share_;
+  std::map<std::string, std::string> labels_;
+  std::map<std::string, ScoreDifference> differences_;
+};
 
 class Page {
  public:
@@ -180,6 +233,7 @@ class Page {
     std::vector<std::vector<std::string>> scores;
     for (const Part& part : parts) PartScores(index, part, columns, scores);
     File(Stem(index), ".csv", TableCsv(scores));
+    Differences(index, parts);
     Papers(e);
     for (const Part& part : parts) {
       if (part.whole) HeatMaps(index, part);
@@ -252,23 +306,18 @@ class Page {
     return chart;
   }
 
-  // A method as a row's name; a variant of LongHeads' by the paper's name.
-  static TableCell MethodCell(const std::map<std::string, std::string>& labels, const std::string& method) {
-    const auto label = labels.find(method);
-    return label == labels.end() ? TableCell{.text = method}
-                                 : TableCell{.text = label->second, .small = method};
-  }
-
   void Table(const Part& part, const std::string& columns, const std::vector<Json>& values,
              std::vector<std::vector<std::string>>& csv) {
     const Experiment& e = part.experiment;
     const bool averaged = columns == "dataset" && values.size() > 1;
     const std::vector<std::string> methods = e.Methods();
-    const std::map<std::string, std::string> labels = AblationLabels(methods);
-    std::vector<std::vector<TableCell>> rows = {{{.text = labels.empty() ? "method" : "variant"}}};
+    const Variants variants(e);
+    std::vector<std::vector<TableCell>> rows = {{{.text = variants.empty() ? "method" : "variant"}}};
     for (const Json& value : values) rows[0].push_back(ColumnHeader(columns, value));
     if (values.empty()) rows[0].push_back({.text = "score"});
     if (averaged) rows[0].push_back({.text = "average"});
+    const bool compared = !variants.differences().empty();
+    if (compared) rows[0].push_back({.text = "difference", .small = "from the base"});
     if (csv.empty()) {
       csv.push_back({"attn"});
       for (const auto& item : part.cell.items()) csv[0].push_back(item.key());
@@ -276,7 +325,7 @@ class Page {
       for (const char* const name : {"n", "failed", "value", "low", "high"}) csv[0].emplace_back(name);
     }
     for (const std::string& method : methods) {
-      rows.push_back({MethodCell(labels, method)});
+      rows.push_back({variants.MethodCell(method)});
       const auto add = [&](const Estimate& estimate, const std::string& column) {
         rows.back().push_back(EstimateCell(e, estimate));
         csv.push_back({method});
@@ -293,14 +342,42 @@ class Page {
         add(estimates.back(), CellText(value));
       }
       if (values.empty()) add(EstimateOf(e, Select(e, method)), "");
-      if (!averaged) continue;
-      if (const std::optional<Estimate> average = AverageOf(estimates)) {
-        add(*average, "average");
-      } else {
-        rows.back().push_back({.text = "\u2013"});
-      }
+      const std::optional<Estimate> average = averaged ? AverageOf(estimates) : std::nullopt;
+      if (average) add(*average, "average");
+      if (averaged && !average) rows.back().push_back({.text = "\u2013"});
+      if (compared) rows.back().push_back(variants.DifferenceCell(method));
     }
     body_ += TableHtml(rows);
+    if (!compared) return;
+    body_ +=
+        "<p class=\"below\">A difference is of all samples of the row that the base has too. Its interval "
+        "is of shares Newcombe\u2019s of paired proportions, of other scores the mean \u00b1 "
+        "Student\u2019s t of its standard error.</p>\n";
+  }
+
+  // The tables' differences as a file, where there are any.
+  void Differences(std::size_t index, const std::vector<Part>& parts) {
+    std::vector<std::vector<std::string>> csv;
+    for (const Part& part : parts) {
+      const Variants variants(part.experiment);
+      for (const std::string& method : part.experiment.Methods()) {
+        const auto found = variants.differences().find(method);
+        if (found == variants.differences().end()) continue;
+        const ScoreDifference& difference = found->second;
+        if (csv.empty()) {
+          csv.push_back({"attn"});
+          for (const auto& item : part.cell.items()) csv[0].push_back(item.key());
+          for (const char* const name : {"n", "difference", "low", "high"}) csv[0].emplace_back(name);
+        }
+        csv.push_back({method});
+        for (const auto& item : part.cell.items()) csv.back().push_back(CellText(item.value()));
+        csv.back().push_back(std::to_string(difference.n_samples));
+        for (const double value : {difference.mean, difference.interval.low, difference.interval.high}) {
+          csv.back().push_back(CsvNumber(value));
+        }
+      }
+    }
+    if (!csv.empty()) File(Stem(index) + "-differences", ".csv", TableCsv(csv));
   }
 
   // Each task's once, below the first of its experiments.

@@ -89,6 +89,42 @@ TEST(ResultsPage, ShowsPerplexityAndOtherTasks) {
   EXPECT_NE(File(report, "1-needle-accuracy.csv").find("full,1024,1,1,1,"), std::string::npos);
 }
 
+// The terminal's table has the same numbers (eval/ablation_test.cc).
+TEST(ResultsPage, VariantsHaveTheirDifferencesFromTheBase) {
+  const std::string base = "longheads,chunk=256,window=4096";
+  const ResultFolder folder;
+  const auto add = [&](const std::string& method, int i, double score) {
+    folder.Append("ruler.jsonl", TaskJson(MakeTask(method, std::to_string(i),
+                                                   {{"length", i % 2 == 0 ? 1024 : 2048}}, score)));
+  };
+  for (int i = 0; i < 9; ++i) {
+    add(base, i, 1);
+    add(base + ",choose=last-k", i, i < 5 ? 1 : 0);
+    add("full", i, 1);
+  }
+  add(base + ",first=off", 0, 1);  // one document knows nothing of its scatter
+  add(base, 9, 0);                 // the others do not have it
+  const Report report = Make(folder);
+  EXPECT_NE(report.page.find("difference <small>from the base</small>"), std::string::npos);
+  EXPECT_NE(report.page.find("-44.4 <small>-73.3 to -5.1, n = 9</small>"), std::string::npos);
+  EXPECT_NE(report.page.find("Newcombe"), std::string::npos);
+  EXPECT_EQ(File(report, "1-needle-accuracy-differences.csv"),
+            "attn,n,difference,low,high\n"
+            "\"longheads,chunk=256,window=4096,choose=last-k\",9,-0.444444,-0.733349,-0.050931\n");
+}
+
+TEST(ResultsPage, MethodsThatAreNoVariantsAreNotCompared) {
+  const ResultFolder folder;
+  for (const char* const method : {"full", "longheads", "infllm"}) {
+    for (int i = 0; i < 3; ++i) {
+      folder.Append("needle.jsonl", TaskJson(MakeTask(method, std::to_string(i), {{"length", 1024}}, 1)));
+    }
+  }
+  const Report report = Make(folder);
+  EXPECT_EQ(report.page.find("from the base"), std::string::npos);
+  EXPECT_FALSE(Has(report, "1-needle-accuracy-differences.csv"));
+}
+
 TEST(ResultsPage, SaysWhatTellsTwoExperimentsApart) {
   const ResultFolder folder;
   PasskeyRecord record = MakePasskey("full", 4096, 0, true);

@@ -132,10 +132,11 @@ TEST(Benchmarks, CountingStarsFileIsAskedAndItsNumbersAreFound) {
   EXPECT_EQ(records[1].sample.cell.at("length"), 40);
 }
 
-std::vector<TaskRecord> AskNeedleBench(const std::string& depths) {
+std::vector<TaskRecord> AskNeedleBench(const std::string& depths,
+                                       const std::string& haystack = "texts/harbour.txt") {
   return AskAll({.kind = "needlebench",
                  .options = {{"needles", kFixtures + "needlebench/needles.jsonl"},
-                             {"haystack", kFixtures + "texts/harbour.txt"},
+                             {"haystack", kFixtures + haystack},
                              {"depths", depths},
                              {"lengths", "800"},
                              {"buffer", "300"},
@@ -156,6 +157,19 @@ TEST(Benchmarks, NeedleBenchsNeedlesAreHiddenAndFound) {
   const Json& found = both[0].measured.values;
   EXPECT_EQ(both[0].measured.score,
             (found.at("depth_20").get<double>() + found.at("depth_80").get<double>()) / 2);
+}
+
+// The essays of the fixture are the harbour in three lines.
+TEST(Benchmarks, NeedleBenchsEssaysAreTheTextOfTheirLines) {
+  const auto essays = AskNeedleBench("50", "needlebench/PaulGrahamEssays.jsonl");
+  const auto text = AskNeedleBench("50");
+  ASSERT_EQ(essays.size(), 1U);
+  ASSERT_EQ(text.size(), 1U);
+  EXPECT_EQ(essays[0].setup.options.at("haystack"), "PaulGrahamEssays.jsonl");
+  EXPECT_EQ(essays[0].setup.options.at("haystack_hash"), text[0].setup.options.at("haystack_hash"));
+  EXPECT_EQ(essays[0].measured.tokens, text[0].measured.tokens);
+  EXPECT_EQ(essays[0].measured.answer, text[0].measured.answer);
+  EXPECT_EQ(essays[0].measured.score, 1) << essays[0].measured.answer;
 }
 
 TEST(Benchmarks, NeedleIsFoundAndItsOfficialResultsAreWritten) {

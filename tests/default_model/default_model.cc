@@ -7,7 +7,9 @@
 
 namespace longheads {
 
-std::string DefaultModelPath() {
+namespace {
+
+std::string FindDefaultModel() {
   if (const char* const path = std::getenv("LONGHEADS_DEFAULT_MODEL")) return path;
   const char* const cache = std::getenv("XDG_CACHE_HOME");
   const char* const home = std::getenv("HOME");
@@ -15,6 +17,13 @@ std::string DefaultModelPath() {
                                          ? std::filesystem::path(cache)
                                          : std::filesystem::path(home == nullptr ? "." : home) / ".cache";
   return root / "longheads" / "SmolLM2-135M-Instruct.Q4_1.gguf";
+}
+
+}  // namespace
+
+std::string DefaultModelPath() {
+  static const std::string path = FindDefaultModel();
+  return path;
 }
 
 std::unique_ptr<Engine> LoadDefaultModel(const std::string& attention, const std::string& compute) {

@@ -8,7 +8,8 @@
 
 namespace longheads {
 
-// The environment variable LONGHEADS_DEFAULT_MODEL, or where set-up puts the file.
+// The environment variable LONGHEADS_DEFAULT_MODEL, or where set-up puts the file; as of the first call, also
+// where a test has a cache folder of its own since.
 std::string DefaultModelPath();
 
 // Ends the test program, with the sentence how to get the file, where it cannot be loaded.

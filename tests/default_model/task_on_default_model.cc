@@ -13,8 +13,9 @@ std::vector<TaskRecord> RunOnDefaultModel(const DefaultModelTask& run) {
   EXPECT_TRUE(task) << task.error().message;
   if (!task) return {};
   const TaskHooks hooks{.load = [](const std::string& spec) -> Result<std::unique_ptr<Engine>> {
-    return LoadDefaultModel(spec, "f32");
-  }};
+                          return LoadDefaultModel(spec, "f32");
+                        },
+                        .engine_options = {.model_path = DefaultModelPath(), .compute = "f32"}};
   std::vector<TaskRecord> records;
   const Status status =
       RunTask({.attention = run.attention, .form = run.form, .out_dir = run.out_dir}, **task, hooks, records);

@@ -1,11 +1,14 @@
 // The tasks that make their texts themselves, or take any text, on real weights: one tiny sample of each, and
-// what must be true of it. esa-recall is left out: it begins behind the 4096 tokens that ESA sees in any
-// case, and needs what `longheads fit-esa` fits to a model.
+// what must be true of it.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "engine/esa_compression.h"
+#include "formats/input_file.h"
+#include "tests/default_model/default_model.h"
 #include "tests/default_model/task_on_default_model.h"
+#include "tests/support/cache_folder.h"
 
 namespace longheads {
 namespace {
@@ -106,18 +109,53 @@ TEST(Tasks, SelectionOfASummaryHasNoKey) {
   const auto records = RunOnDefaultModel({.kind = "selection",
                                           .options = {{"text", "summary"},
                                                       {"haystack", kHaystack},
-                                                      {"lengths", "400"},
+                                                      {"lengths", "399,400,401"},
                                                       {"samples", "1"},
                                                       {"decode", "8"}},
                                           .attention = {"longheads,chunk=64,window=256,begin=window"}});
+  ASSERT_EQ(records.size(), 3U);
+  for (const TaskRecord& record : records) {
+    EXPECT_EQ(record.measured.generated, 8);
+    EXPECT_LE(record.measured.tokens, record.sample.tokens);
+    EXPECT_GE(record.measured.tokens, record.sample.tokens - 4);  // the text is cut inside a word
+    EXPECT_EQ(record.measured.score, 1);
+    EXPECT_GT(Value(record, "gini"), 0.1);
+    EXPECT_LT(Value(record, "gini"), 1);
+    EXPECT_FALSE(record.measured.values.contains("top1"));
+    EXPECT_FALSE(record.measured.values.contains("accuracy"));
+  }
+}
+
+// ESA sees its first 128 and newest 4096 tokens in any case, and chooses once for each 512: the first that
+// have something to choose from begin at 4608.
+TEST(Tasks, EsaRecallIsOfTheCompressionThatWasFitted) {
+  const std::string model = DefaultModelPath();  // before the cache folder is another
+  const CacheFolder cache;
+  const Result<std::string> text = ReadUtf8File(kHaystack);
+  ASSERT_TRUE(text) << text.error().message;
+  const Result<EsaFitReport> fitted =
+      FitEsaCompression({.engine = {.model_path = model, .compute = "f32"}, .text = *text, .dim = 32});
+  ASSERT_TRUE(fitted) << fitted.error().message;
+  EXPECT_TRUE(fitted->path.starts_with(cache.path().string())) << fitted->path;
+
+  const auto records = RunOnDefaultModel(
+      {.kind = "esa-recall",
+       .options = {{"haystack", kHaystack}, {"from", "4608"}, {"to", "4640"}, {"choose", "50"}},
+       .attention = {"esa"}});
   ASSERT_EQ(records.size(), 1U);
-  EXPECT_EQ(records[0].measured.generated, 8);
-  EXPECT_NEAR(static_cast<double>(records[0].measured.tokens), 400, 4);  // the text is cut inside a word
-  EXPECT_EQ(records[0].measured.score, 1);
-  EXPECT_GT(Value(records[0], "gini"), 0.1);
-  EXPECT_LT(Value(records[0], "gini"), 1);
-  EXPECT_FALSE(records[0].measured.values.contains("top1"));
-  EXPECT_FALSE(records[0].measured.values.contains("accuracy"));
+  const TaskRecord& record = records[0];
+  EXPECT_EQ(record.setup.attention, "esa");
+  EXPECT_EQ(record.measured.tokens, 4640);
+  EXPECT_EQ(Value(record, "dim"), 32);
+  EXPECT_EQ(record.measured.score, Value(record, "dim_32"));
+  // What was fitted to this very text finds most of what exact scores choose, and more with more dimensions.
+  EXPECT_GT(record.measured.score, 0.5);
+  EXPECT_GT(record.measured.score, Value(record, "dim_8"));
+  // 50 of the 384 between the first and the newest.
+  EXPECT_NEAR(Value(record, "by_chance"), 50.0 / 384, 1e-9);
+  double sum = 0;
+  for (int layer = 0; layer < 30; ++layer) sum += Value(record, "layer_" + std::to_string(layer));
+  EXPECT_NEAR(sum / 30, record.measured.score, 1e-9);
 }
 
 TEST(Tasks, EfficiencyCountsTimeAndMemoryAndFindsThePassKey) {
