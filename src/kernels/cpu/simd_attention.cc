@@ -115,11 +115,11 @@ HWY_INLINE void Transpose(const float* HWY_RESTRICT in, int64_t n_rows, int64_t 
   }
 }
 
-// out[b][kTile] = sum over i in [0, n) of a[b * a_stride + i] * t[i][kTile], for b in [0, kCount): the inner
-// product of both halves of attention. Summed in ascending i.
+// out[b * out_stride + r] = sum over i in [0, n) of a[b * a_stride + i] * t[i][r], for b in [0, kCount) and r
+// in [0, kTile): the inner product of both halves of attention, and of scores. Summed in ascending i.
 template <int kCount>
 HWY_INLINE void BlockProduct(const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT t,
-                             int64_t n, float* HWY_RESTRICT out) {
+                             int64_t n, float* HWY_RESTRICT out, int64_t out_stride) {
   Vec low[kCount];
   Vec high[kCount];
   HWY_UNROLL(12)
@@ -136,19 +136,20 @@ HWY_INLINE void BlockProduct(const float* HWY_RESTRICT a, int64_t a_stride, cons
   }
   HWY_UNROLL(12)
   for (int b = 0; b < kCount; ++b) {
-    hn::Store(low[b], kTag, out + b * kTile);
-    hn::Store(high[b], kTag, out + b * kTile + kLanes);
+    hn::StoreU(low[b], kTag, out + b * out_stride);
+    hn::StoreU(high[b], kTag, out + b * out_stride + kLanes);
   }
 }
 
 // The same for any number of rows of a.
-HWY_INLINE void Product(const float* a, int64_t a_stride, int64_t n_a, const float* t, int64_t n,
-                        float* out) {
+HWY_INLINE void Product(const float* a, int64_t a_stride, int64_t n_a, const float* t, int64_t n, float* out,
+                        int64_t out_stride) {
   int64_t b = 0;
   for (; b + kBlock <= n_a; b += kBlock)
-    BlockProduct<kBlock>(a + b * a_stride, a_stride, t, n, out + b * kTile);
-  for (; b + 4 <= n_a; b += 4) BlockProduct<4>(a + b * a_stride, a_stride, t, n, out + b * kTile);
-  for (; b < n_a; ++b) BlockProduct<1>(a + b * a_stride, a_stride, t, n, out + b * kTile);
+    BlockProduct<kBlock>(a + b * a_stride, a_stride, t, n, out + b * out_stride, out_stride);
+  for (; b + 4 <= n_a; b += 4)
+    BlockProduct<4>(a + b * a_stride, a_stride, t, n, out + b * out_stride, out_stride);
+  for (; b < n_a; ++b) BlockProduct<1>(a + b * a_stride, a_stride, t, n, out + b * out_stride, out_stride);
 }
 
 // state = state * scale_state + part * scale_part.
@@ -244,7 +245,7 @@ HWY_INLINE void TileLogits(std::span<const RotatedRow> rows, const KeyRun& run, 
   std::fill_n(buffers.row_major + static_cast<int64_t>(rows.size()) * d,
               (kTile - static_cast<int64_t>(rows.size())) * d, 0.0f);
   Transpose(buffers.row_major, kTile, d, d, buffers.transposed, kTile);
-  Product(run.k + begin * d, d, end - begin, buffers.transposed, d, buffers.logits + begin * kTile);
+  Product(run.k + begin * d, d, end - begin, buffers.transposed, d, buffers.logits + begin * kTile, kTile);
 }
 
 void AttendTile(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
@@ -261,7 +262,7 @@ void AttendTile(std::span<const RotatedRow> rows, const KeyRun& run, const Rotat
   TileLogits(rows, run, table, buffers, begin, end);
   Softmax(rows, begin, end, logits, max, sum);
   float* const values = transposed;  // [d][kTile]
-  Product(run.v + begin, run.v_stride, d, logits + begin * kTile, end - begin, values);
+  Product(run.v + begin, run.v_stride, d, logits + begin * kTile, end - begin, values, kTile);
   Transpose(values, d, kTile, kTile, row_major, d);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     MergeInto(rows[r].state, d, row_major + static_cast<int64_t>(r) * d, max[r], sum[r]);
@@ -473,31 +474,36 @@ void ColumnMassFew(std::span<const RotatedRow> rows, const Run& run, const Rotat
   for (; r < rows.size(); ++r) MassGroup<1>(rows.data() + r, run, table, masses + r * kMaxRun, workspace);
 }
 
+// The vectors are turned, not the queries: so each row's scores leave the registers as they lie in memory,
+// and what is turned serves all rows.
 void Scores(std::span<const float* const> q, const float* vectors, int64_t n, int64_t d, float* scores,
             int64_t stride, float* workspace) {
+  constexpr int64_t kRows = kTile / kBlock * kBlock;
   float* const row_major = workspace;
   float* const transposed = row_major + kTile * d;
-  float* const out = transposed + kTile * d;
+  float* const part = transposed + kTile * d;
+  const int64_t n_rows = static_cast<int64_t>(q.size());
   const int64_t d_fours = d / 4 * 4;
-  for (std::size_t r0 = 0; r0 < q.size(); r0 += kTile) {
-    const int64_t n_rows = std::min<int64_t>(kTile, static_cast<int64_t>(q.size() - r0));
-    std::fill_n(row_major + n_rows * d, (kTile - n_rows) * d, 0.0f);
-    for (int64_t r = 0; r < n_rows; ++r)
-      std::copy_n(q[r0 + static_cast<std::size_t>(r)], d, row_major + r * d);
-    Transpose(row_major, kTile, d_fours, d, transposed, kTile);
-    for (int64_t m = d_fours; m < d; ++m) {
-      for (int64_t r = 0; r < kTile; ++r) transposed[m * kTile + r] = row_major[r * d + m];
+  for (int64_t c0 = 0; c0 < n; c0 += kTile) {
+    const int64_t n_here = std::min(kTile, n - c0);
+    const int64_t here_fours = n_here / 4 * 4;
+    const float* const from = vectors + c0 * d;
+    if (n_here < kTile) std::fill_n(transposed, kTile * d, 0.0f);
+    Transpose(from, here_fours, d_fours, d, transposed, kTile);
+    for (int64_t c = 0; c < n_here; ++c) {
+      for (int64_t m = c < here_fours ? d_fours : 0; m < d; ++m) transposed[m * kTile + c] = from[c * d + m];
     }
-    float* const rows = scores + static_cast<int64_t>(r0) * stride;
-    const int64_t row_fours = n_rows / 4 * 4;
-    for (int64_t c0 = 0; c0 < n; c0 += kMaxRun) {
-      const int64_t n_here = std::min<int64_t>(kMaxRun, n - c0);
-      const int64_t here_fours = n_here / 4 * 4;
-      Product(vectors + c0 * d, d, n_here, transposed, d, out);
-      Transpose(out, here_fours, row_fours, kTile, rows + c0, stride);
-      for (int64_t r = 0; r < n_rows; ++r) {
-        for (int64_t c = r < row_fours ? here_fours : 0; c < n_here; ++c)
-          rows[r * stride + c0 + c] = out[c * kTile + r];
+    for (int64_t r0 = 0; r0 < n_rows; r0 += kRows) {
+      const int64_t rows_here = std::min(kRows, n_rows - r0);
+      for (int64_t r = 0; r < rows_here; ++r) {
+        std::copy_n(q[static_cast<std::size_t>(r0 + r)], d, row_major + r * d);
+      }
+      float* const to = scores + r0 * stride + c0;
+      if (n_here == kTile) {
+        Product(row_major, d, rows_here, transposed, d, to, stride);
+      } else {
+        Product(row_major, d, rows_here, transposed, d, part, kTile);
+        for (int64_t r = 0; r < rows_here; ++r) std::copy_n(part + r * kTile, n_here, to + r * stride);
       }
     }
   }

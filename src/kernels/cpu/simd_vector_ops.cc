@@ -161,9 +161,14 @@ ScoreRange RangeOf(const float* scores, int64_t n) {
     least = hn::IfThenElse(hn::Lt(score, least), score, least);
     largest = hn::IfThenElse(hn::Gt(score, largest), score, largest);
   }
-  const ScoreRange rest = ref::kVectorOps.range(scores + i, n - i);
-  return {.least = std::min(rest.least, hn::GetLane(hn::MinOfLanes(kTag, least))),
-          .largest = std::max(rest.largest, hn::GetLane(hn::MaxOfLanes(kTag, largest)))};
+  if (i < n) {
+    const auto rest = hn::FirstN(kTag, static_cast<std::size_t>(n - i));
+    const Vec score = hn::MaskedLoad(rest, kTag, scores + i);
+    least = hn::IfThenElse(hn::And(rest, hn::Lt(score, least)), score, least);
+    largest = hn::IfThenElse(hn::And(rest, hn::Gt(score, largest)), score, largest);
+  }
+  return {.least = hn::GetLane(hn::MinOfLanes(kTag, least)),
+          .largest = hn::GetLane(hn::MaxOfLanes(kTag, largest))};
 }
 
 int64_t CountAtLeast(const float* scores, int64_t n, float least) {
@@ -173,7 +178,11 @@ int64_t CountAtLeast(const float* scores, int64_t n, float least) {
   for (; i + kLanes <= n; i += kLanes) {
     count += hn::CountTrue(kTag, hn::Ge(hn::LoadU(kTag, scores + i), bound));
   }
-  return static_cast<int64_t>(count) + ref::kVectorOps.count_at_least(scores + i, n - i, least);
+  if (i < n) {
+    const auto rest = hn::FirstN(kTag, static_cast<std::size_t>(n - i));
+    count += hn::CountTrue(kTag, hn::And(rest, hn::Ge(hn::MaskedLoad(rest, kTag, scores + i), bound)));
+  }
+  return static_cast<int64_t>(count);
 }
 
 int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* indices) {
