@@ -39,7 +39,7 @@ void Multiply(benchmark::State& state, DType type, const Int8Kernels* kernels) {
 
   const bool reads = n_rows == 1;
   const double operations = 2.0 * static_cast<double>(n_rows * n * k);
-  Time(state, reads ? "GB/s" : "GOP/s", reads ? static_cast<double>(weights.bytes()) : operations,
+  Time(state, reads ? "GB/s" : "GOP/s", reads ? static_cast<double>(Int8Weights::BytesFor(type, n, k)) : operations,
        reads ? ReadLimit(1) : ProductLimit(ComputeType::kInt8),
        [&] { kernels->multiply(weights, 0, weights.n_tiles(), activations, n_rows, y.data(), n); });
 }

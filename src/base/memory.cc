@@ -1,6 +1,7 @@
 #include "base/memory.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #if __has_include(<malloc.h>)
 #include <malloc.h>  // of glibc
 #endif
@@ -97,6 +98,14 @@ void ReturnFreeMemory() {
 }
 
 void ResetPeakMemory() { std::ofstream("/proc/self/clear_refs") << 5; }
+
+AlignedMemory AllocateAligned(std::size_t size, std::size_t alignment) {
+  const bool huge = size >= kHugePage;
+  const FreeAligned free{std::align_val_t(huge ? kHugePage : alignment)};
+  AlignedMemory memory(static_cast<std::byte*>(::operator new(size, free.alignment)), free);
+  if (huge) madvise(memory.get(), size, MADV_HUGEPAGE);  // a wish: nothing depends on it
+  return memory;
+}
 
 uint64_t PeakMemory() {
   std::ifstream status("/proc/self/status");

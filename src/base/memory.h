@@ -1,7 +1,10 @@
 // How much memory this process may still take, and how much it took.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <string>
 
 namespace longheads {
@@ -18,6 +21,19 @@ void ReturnFreeMemory();
 // be reset the note is of all that came before too; 0 where it cannot be read.
 void ResetPeakMemory();
 uint64_t PeakMemory();
+
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+struct FreeAligned {
+  std::align_val_t alignment;
+  void operator()(std::byte* p) const { ::operator delete(static_cast<void*>(p), alignment); }
+};
+using AlignedMemory = std::unique_ptr<std::byte, FreeAligned>;
+
+// Of at least `alignment`, which is no more than kHugePage's. Where it fills huge pages, the system is asked
+// for such: who reads it from end to end meets fewer entries of the page table. Not zeroed: what is not
+// written to takes no memory, but for the rest of a huge page. Throws std::bad_alloc.
+AlignedMemory AllocateAligned(std::size_t size, std::size_t alignment);
 
 // ---- For tests ----
 

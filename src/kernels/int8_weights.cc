@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "kernels/block_formats.h"
 
 namespace longheads {
@@ -29,16 +30,24 @@ void PackIntegers(const uint8_t* q, int bits, int64_t output, uint8_t* units) {
 
 }  // namespace
 
-Int8Weights::Int8Weights(DType type, int64_t n, int64_t k) : type_(type), n_(n), k_(k) {
+Int8Weights::Int8Weights(DType type, int64_t n, int64_t k, std::shared_ptr<uint8_t> room)
+    : type_(type), n_(n), k_(k), packed_(std::move(room)) {
   LH_CHECK(HasIntegers(type) && k % Info(type).block == 0);
-  packed_.Reset(n_tiles() * tile_bytes());
+}
+
+std::shared_ptr<uint8_t> Int8Weights::Room(int64_t bytes) {
+  AlignedMemory memory = AllocateAligned(static_cast<std::size_t>(bytes), kAlignment);
+  const FreeAligned free = memory.get_deleter();
+  return {reinterpret_cast<uint8_t*>(memory.release()),
+          [free](uint8_t* p) { free(reinterpret_cast<std::byte*>(p)); }};
 }
 
 void Int8Weights::Pack(const std::byte* rows, int64_t tile) {
   const Int8Form form = FormOf(type_);
   const DTypeInfo& info = Info(type_);
   const int64_t row_bytes = k_ / info.block * info.block_bytes;
-  uint8_t* const packed = packed_.data() + tile * tile_bytes();
+  uint8_t* const packed = packed_.get() + tile * tile_bytes();
+  std::memset(packed, 0, static_cast<std::size_t>(tile_bytes()));
   for (int64_t output = 0; output < std::min(kTile, n_ - tile * kTile); ++output) {
     const std::byte* src = rows + (tile * kTile + output) * row_bytes;
     uint8_t* to = packed;

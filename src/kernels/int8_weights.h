@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "tensor/tensor.h"
 
@@ -69,8 +70,13 @@ class Int8Weights {
  public:
   static constexpr int64_t kTile = 16;  // outputs
 
-  // For the weights [n, k] of `type`, which has integers; empty until Pack has been called for every tile.
-  Int8Weights(DType type, int64_t n, int64_t k);
+  // For the weights [n, k] of `type`, which has integers; empty until Pack has been called for every tile. At
+  // `room`, BytesFor of it and aligned to a cache line, or in memory of its own.
+  Int8Weights(DType type, int64_t n, int64_t k, std::shared_ptr<uint8_t> room);
+  Int8Weights(DType type, int64_t n, int64_t k) : Int8Weights(type, n, k, Room(BytesFor(type, n, k))) {}
+
+  // Memory for several side by side, which are read one after the other for every token.
+  static std::shared_ptr<uint8_t> Room(int64_t bytes);
 
   // Lays out tile `tile` of the weights at `rows`, row-contiguous as in the file. Tiles are independent.
   void Pack(const std::byte* rows, int64_t tile);
@@ -80,17 +86,18 @@ class Int8Weights {
   int64_t k() const { return k_; }
   int64_t n_tiles() const { return (n_ + kTile - 1) / kTile; }
   int64_t tile_bytes() const { return FormOf(type_).tile_bytes(k_); }
-  int64_t bytes() const { return packed_.size(); }
-  const uint8_t* tile(int64_t tile) const { return packed_.data() + tile * tile_bytes(); }
+  const uint8_t* tile(int64_t tile) const { return packed_.get() + tile * tile_bytes(); }
 
+  // In whole cache lines.
   static int64_t BytesFor(DType type, int64_t n, int64_t k) {
-    return (n + kTile - 1) / kTile * FormOf(type).tile_bytes(k);
+    constexpr int64_t kLine = static_cast<int64_t>(kAlignment);
+    return ((n + kTile - 1) / kTile * FormOf(type).tile_bytes(k) + kLine - 1) / kLine * kLine;
   }
 
  private:
   DType type_;
   int64_t n_, k_;
-  Buffer<uint8_t> packed_;
+  std::shared_ptr<uint8_t> packed_;
 };
 
 }  // namespace longheads

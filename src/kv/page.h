@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/memory.h"
 #include "base/result.h"
 #include "kv/page_file.h"
 #include "kv/page_layout.h"
@@ -57,27 +58,21 @@ class PageFrame {
 };
 
 // Memory of several pages side by side: one by one, each would take a page of the system's more for the
-// allocator's sake. Where they fill huge pages, the system is asked for such: a transfer is then one piece of
-// memory and not sixteen, and readers meet fewer entries of the page table.
+// allocator's sake. In huge pages of the system a transfer is one piece of memory and not sixteen.
 class FrameSlab {
  public:
   // Throws std::bad_alloc. Not zeroed: what is not written to takes no memory, but for the rest of a huge
   // page.
-  FrameSlab(int64_t n_frames, int64_t frame_bytes);
+  FrameSlab(int64_t n_frames, int64_t frame_bytes)
+      : frame_bytes_(frame_bytes),
+        data_(AllocateAligned(static_cast<std::size_t>(n_frames) * static_cast<std::size_t>(frame_bytes),
+                              kDirectAlignment)) {}
 
   PageFrame frame(int64_t i) const { return PageFrame(data_.get() + i * frame_bytes_); }
 
-  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
  private:
-  struct Free {
-    std::align_val_t alignment;
-    void operator()(std::byte* p) const { ::operator delete(static_cast<void*>(p), alignment); }
-  };
-  static std::unique_ptr<std::byte, Free> Allocate(std::size_t size);
-
   int64_t frame_bytes_;
-  std::unique_ptr<std::byte, Free> data_;
+  AlignedMemory data_;
 };
 
 // Laid out as kv/page_layout.h says. A page that is full, or shared by two sequences, does not change any

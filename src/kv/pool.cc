@@ -19,7 +19,7 @@ constexpr int64_t kMostWrites = 32;
 // Pages that are sent for in one go.
 constexpr std::size_t kMostReads = 64;
 // Of a slab, at least; of small pages it may be less.
-constexpr int64_t kSlabBytes = 4 * int64_t{FrameSlab::kHugePage};
+constexpr int64_t kSlabBytes = 4 * int64_t{kHugePage};
 constexpr int64_t kMostSlabFrames = 128;
 // Pages that one look for room moves at most, while everybody waits.
 constexpr int64_t kMostChances = 64;

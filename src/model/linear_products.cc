@@ -44,12 +44,20 @@ LinearProducts::LinearProducts(const LinearKernels& kernels, ComputeType compute
       pool_(pool),
       panels_(static_cast<std::size_t>(pool.n_threads())) {}
 
-void LinearProducts::Prepare(LinearWeights& weights) const {
-  const TensorView& w = weights.w;
-  if (compute_ != ComputeType::kInt8 || !HasIntegers(w.type)) return;
-  auto integers = std::make_unique<Int8Weights>(w.type, w.shape[0], w.shape[1]);
-  pool_.Run(integers->n_tiles(), [&](int64_t tile, int) { integers->Pack(w.data, tile); });
-  weights.integers = std::move(integers);
+void LinearProducts::Prepare(ModelWeights& weights) const {
+  if (compute_ != ComputeType::kInt8) return;
+  // In the order in which a token reads them.
+  const std::shared_ptr<uint8_t> room = Int8Weights::Room(static_cast<int64_t>(Int8Bytes(weights)));
+  uint8_t* at = room.get();
+  ForEachLinear(weights, [&](LinearWeights& linear) {
+    const TensorView& w = linear.w;
+    if (!HasIntegers(w.type)) return;
+    auto integers =
+        std::make_unique<Int8Weights>(w.type, w.shape[0], w.shape[1], std::shared_ptr<uint8_t>(room, at));
+    pool_.Run(integers->n_tiles(), [&](int64_t tile, int) { integers->Pack(w.data, tile); });
+    at += Int8Weights::BytesFor(w.type, w.shape[0], w.shape[1]);
+    linear.integers = std::move(integers);
+  });
 }
 
 // A file mixes types: neighbours of a kind go together.

@@ -43,9 +43,9 @@ class LinearProducts {
 
   LinearProducts(const LinearKernels& kernels, ComputeType compute, ThreadPool& pool);
 
-  // Lays the weights out for integer products where that is the compute type and they have integers. Once for
-  // each.
-  void Prepare(LinearWeights& weights) const;
+  // Lays weights out for integer products where that is the compute type and they have integers. Once for a
+  // model.
+  void Prepare(ModelWeights& weights) const;
 
   // Of many rows, a prompt's. All products have one x. Rows are unfinished where it was cancelled.
   void Prefill(std::span<const LinearProduct> products, int64_t n_rows, const CancelToken* cancel);

@@ -86,13 +86,7 @@ Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
               compute, pool),
       prefill_(std::make_unique<Activations>()),
       decode_(std::make_unique<Decode>()) {
-  linear_.Prepare(weights_.output);
-  for (LayerWeights& layer : weights_.layers) {
-    for (LinearWeights* linear :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-      linear_.Prepare(*linear);
-    }
-  }
+  linear_.Prepare(weights_);
   SetAttention(std::move(attention));
 }
 

@@ -42,16 +42,21 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
 };
 
-// Of all linear layers, the vocabulary's among them.
-template <typename Bytes>
-uint64_t SumOverLinears(const ModelWeights& weights, const Bytes& bytes) {
-  uint64_t sum = bytes(weights.output);
-  for (const LayerWeights& layer : weights.layers) {
-    for (const LinearWeights* linear :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
-      sum += bytes(*linear);
+// body(linear) for all linear layers in the order of the forward pass, the vocabulary's last.
+template <typename Weights, typename Body>
+void ForEachLinear(Weights& weights, const Body& body) {
+  for (auto& layer : weights.layers) {
+    for (auto* linear : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      body(*linear);
     }
   }
+  body(weights.output);
+}
+
+template <typename Bytes>
+uint64_t SumOverLinears(const ModelWeights& weights, const Bytes& bytes) {
+  uint64_t sum = 0;
+  ForEachLinear(weights, [&](const LinearWeights& linear) { sum += bytes(linear); });
   return sum;
 }
 
