@@ -9,7 +9,7 @@
 namespace longheads {
 
 // Throws nlohmann::json::exception where the text is no JSON, or nested deeper than 64: to copy and to print
-// a value is a recursion, which no stack survives at any depth.
+// a value is a recursion, which no stack survives at any depth. What it says is short, however long the text.
 nlohmann::ordered_json ParseJson(std::string_view text);
 
 // The whole number that a value, of this name, or json[name] is, from 0 on; up to 2^48 sums of a few thousand

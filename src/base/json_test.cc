@@ -23,6 +23,16 @@ TEST(Json, WhatIsNoneOrTooDeepThrows) {
   EXPECT_THROW(ParseJson(nested(1'000'000)), nlohmann::json::exception);
 }
 
+TEST(Json, ADamagedBookIsNotQuoted) {
+  try {
+    ParseJson("{\"context\": \"" + std::string(1'000'000, 'x'));
+    FAIL() << "its string does not end";
+  } catch (const nlohmann::json::exception& error) {
+    EXPECT_LT(std::string(error.what()).size(), 300U);
+    EXPECT_NE(std::string(error.what()).find("line 1, column 1000014"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Json, ACountIsAWholeNumberOfASensibleSize) {
   const nlohmann::ordered_json json = ParseJson(
       R"({"none":0,"most":281474976710656,"more":281474976710657,"huge":18446744073709551615,"less":-1,"half":0.5,)"

@@ -295,17 +295,20 @@ Status RenameFile(const std::string& from, const std::string& to) {
 }
 
 Status RenameFileToNew(const std::string& from, const std::string& to) {
-  return StatusOf(Perform({.call = FileCall::kRename, .path = from, .to = to},
-                          [&](uint64_t) {
-                            const int done =
-                                renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
-                            if (done == 0 || errno != EINVAL) return done;
-                            // The file system does not know how: as near to it as there is.
-                            if (access(to.c_str(), F_OK) != 0) return std::rename(from.c_str(), to.c_str());
-                            errno = EEXIST;
-                            return -1;
-                          }),
-                  from, fmt::format("give it the name {}", to));
+  const FileOperation operation{.call = FileCall::kRename, .path = from, .to = to};
+  int64_t done = Perform(operation, [&](uint64_t) {
+    return renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
+  });
+  // The file system does not know how (EINVAL, EOPNOTSUPP), or the kernel or a sandbox does not (ENOSYS): as
+  // near to it as there is.
+  if (done == -EINVAL || done == -EOPNOTSUPP || done == -ENOSYS) {
+    done = Perform(operation, [&](uint64_t) {
+      if (access(to.c_str(), F_OK) != 0) return std::rename(from.c_str(), to.c_str());
+      errno = EEXIST;
+      return -1;
+    });
+  }
+  return StatusOf(done, from, fmt::format("give it the name {}", to));
 }
 
 Status RemoveFile(const std::string& path) {

@@ -370,6 +370,26 @@ TEST_F(RawFileTest, ANameThatIsTakenIsNotGivenAnew) {
   ExpectError(RenameFileToNew(Path("f"), Path("i")), ErrorKind::kIo, "No such file");
 }
 
+TEST_F(RawFileTest, ANameThatIsTakenIsNotGivenAnewWhereTheSystemCannotLookItself) {
+  for (const int refusal : {EINVAL, ENOSYS, EOPNOTSUPP}) {
+    SCOPED_TRACE(std::strerror(refusal));
+    Put("f", "one");
+    Put("g", "two");
+    std::filesystem::remove(Path("h"));
+    int n_renames = 0;
+    const ScriptedFaults faults([&](const FileOperation& operation) {
+      const bool first = operation.call == FileCall::kRename && n_renames++ % 2 == 0;
+      return FileFaults::Verdict{.error = first ? refusal : 0};
+    });
+    ExpectError(RenameFileToNew(Path("f"), Path("g")), ErrorKind::kIo, "File exists");
+    EXPECT_EQ(Get("f") + Get("g"), "onetwo");
+    const Status renamed = RenameFileToNew(Path("f"), Path("h"));
+    ASSERT_TRUE(renamed) << renamed.error().message;
+    EXPECT_EQ(Get("h"), "one");
+    EXPECT_EQ(n_renames, 4);
+  }
+}
+
 TEST_F(RawFileTest, KnowsWhatLiesInMemory) {
   EXPECT_FALSE(LiesInMemory("/proc"));
   EXPECT_FALSE(LiesInMemory(Path("none")));

@@ -64,6 +64,40 @@ TEST(ThreadPool, ThrowsAtTheJoinWhatATaskThrew) {
   EXPECT_EQ(calls, 10);
 }
 
+TEST(ThreadPool, ThrowsAtTheJoinWhatARangeThrew) {
+  for (int n_threads : {1, 3}) {
+    ThreadPool pool(n_threads);
+    std::atomic<int64_t> calls{0};
+    const auto fail = [&](int64_t begin, int64_t end, int) {
+      calls += end - begin;
+      if (begin <= 500 && 500 < end) throw std::runtime_error("task 500");
+    };
+    for (int round = 0; round < 100; ++round) {
+      EXPECT_THROW(pool.RunRanges(1000, fail), std::runtime_error);
+      calls = 0;
+      pool.RunRanges(500, fail);  // and goes on working, without the error of before
+      EXPECT_EQ(calls, 500);
+    }
+  }
+}
+
+// What a loop before left behind of its tasks must not count for the next, of the other kind.
+TEST(ThreadPool, LoopsOfTasksAndOfRangesFollowOneAnother) {
+  for (int n_threads : {2, 4}) {
+    ThreadPool pool(n_threads);
+    for (int64_t round = 0; round < 1000; ++round) {
+      const int64_t n_tasks = 1 + round % 7, n = 1 + round % 130;
+      std::atomic<int64_t> tasks{0}, in_ranges{0};
+      pool.Run(n_tasks, [&](int64_t task, int) { tasks += task + 1; });
+      pool.RunRanges(n, [&](int64_t begin, int64_t end, int) {
+        for (int64_t task = begin; task < end; ++task) in_ranges += task + 1;
+      });
+      ASSERT_EQ(tasks, n_tasks * (n_tasks + 1) / 2) << round;
+      ASSERT_EQ(in_ranges, n * (n + 1) / 2) << round;
+    }
+  }
+}
+
 TEST(ThreadPool, ManyShortLoops) {
   ThreadPool pool(4);
   std::atomic<int64_t> sum{0};

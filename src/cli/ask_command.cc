@@ -80,6 +80,7 @@ class Asking {
                                               .attention = engine_.attention_spec()},
                                              all));
     }
+    const KvTraffic traffic_before = engine_.kv_traffic();
     const auto start = std::chrono::steady_clock::now();
     LH_ASSIGN(const std::vector<float> hidden,
               engine_.Prefill(session, tokens, Outputs::kLast, {.cancel = &InterruptToken()}));
@@ -118,6 +119,8 @@ class Asking {
                                      {"answer_tokens", generated->tokens.size()},
                                      {"tokens", generated->tokens},
                                      {"seconds", seconds},
+                                     // Of this question and answer.
+                                     {"kv_traffic", TrafficJson(engine_.kv_traffic() - traffic_before)},
                                      // Of the whole session: the text, and what was asked and answered.
                                      {"counters", counters}};
       Print("{}\n", result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -122,8 +122,9 @@ Result<int> Append(const ContextOptions& options) {
   LH_ASSIGN(const std::vector<TokenId> tokens,
             engine->tokenizer().Encode(text, {.goes_on = true, .cancel = &InterruptToken()}));
   LH_TRY(SayWhatIsLeftOut(*engine, text, options.quiet));
-  LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest,
-            ContextIngest::Append(*engine, options.path, options.restart));
+  LH_ASSIGN(
+      const std::unique_ptr<ContextIngest> ingest,
+      ContextIngest::Append(*engine, options.path, options.restart, static_cast<int64_t>(tokens.size())));
   // Nobody else finishes anything now.
   LH_ASSIGN(const ContextReader before, ContextReader::Open(options.path, {}));
   const auto n_before = static_cast<int64_t>(before.contents().tokens.size());
@@ -205,6 +206,10 @@ void AddContextCommand(CLI::App& program, Command& command) {
       ->group("Text");
   AddModelOptions(*append, options->model, /*with_attention=*/false);
   append->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");
+  append->footer(
+      "After a kill or Ctrl-C the same command goes on. But where 'longheads context info FILE' shows the "
+      "tokens of both\ntexts, and none that are unfinished, the kill came behind the last write: the text is "
+      "there, and the same command\nadds it once more.");
   CLI::App* const text =
       add("export", "Writes the text as the model read it, control tokens and all", Export);
   text->add_option("-o,--out", options->out, "to a file instead of standard output")->type_name("FILE");

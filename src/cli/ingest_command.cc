@@ -77,7 +77,7 @@ Result<std::unique_ptr<ContextIngest>> BeginOrResume(Engine& engine, const Inges
                                                      std::span<const TokenId> tokens) {
   const bool there_is_one = std::filesystem::exists(ContextWriter::PartialPath(options.out));
   Result<std::unique_ptr<ContextIngest>> begun =
-      ContextIngest::Begin(engine, options.out, setup, options.restart);
+      ContextIngest::Begin(engine, options.out, setup, options.restart, static_cast<int64_t>(tokens.size()));
   if (begun || !there_is_one || options.restart) return begun;
   const Error refused = begun.error();
   auto resumed = ContextIngest::Resume(engine, options.out);

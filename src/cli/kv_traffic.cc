@@ -16,20 +16,23 @@ std::string DescribeTraffic(const Engine& engine, double seconds) {
   if (t.asked() == 0) return "";
   const double share = seconds > 0 ? t.waited_seconds / engine.threads() / seconds : 0;
   return fmt::format(
-      "keys and values: {:.1f}% of {} readings of a page found it in memory; {} read from disk, {} written; "
+      "keys and values: {:.1f}% of {} readings of a page found it in memory; {:.1f}% of {} pages that plans "
+      "named were there already; {} read from disk, {} written; "
       "{} pages came ahead, {:.0f}% of them were used, and {:.0f}% of the {} that the last token foretold; "
       "{} threads waited {:.1f} s in all{}{}",
-      100 * t.hit_rate(), t.asked(), FormatBytes(t.bytes_read), FormatBytes(t.bytes_written), t.read_ahead,
-      100 * t.used_ahead(), 100 * t.well_foreseen(), t.foreseen, engine.threads(), t.waited_seconds,
+      100 * t.hit_rate(), t.asked(), 100 * t.in_memory_when_planned(), t.planned, FormatBytes(t.bytes_read),
+      FormatBytes(t.bytes_written), t.read_ahead, 100 * t.used_ahead(), 100 * t.well_foreseen(), t.foreseen,
+      engine.threads(), t.waited_seconds,
       seconds > 0 ? fmt::format(", {:.1f}% of the time", 100 * share) : "",
       share > kMuchWaiting ? ": a larger --kv-ram or a faster disk makes it less" : "");
 }
 
-nlohmann::json TrafficJson(const Engine& engine) {
-  const KvTraffic t = engine.kv_traffic();
+nlohmann::json TrafficJson(const KvTraffic& t) {
   if (t.asked() == 0) return nullptr;
   return {{"hits", t.hits},
           {"misses", t.misses},
+          {"planned", t.planned},
+          {"planned_in_memory", t.planned_in_memory},
           {"read_ahead", t.read_ahead},
           {"read_ahead_used", t.read_ahead_used},
           {"foreseen", t.foreseen},
@@ -38,5 +41,7 @@ nlohmann::json TrafficJson(const Engine& engine) {
           {"bytes_written", t.bytes_written},
           {"waited_seconds", t.waited_seconds}};
 }
+
+nlohmann::json TrafficJson(const Engine& engine) { return TrafficJson(engine.kv_traffic()); }
 
 }  // namespace longheads

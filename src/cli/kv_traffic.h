@@ -10,7 +10,9 @@ namespace longheads {
 
 // One line; empty where pages stay in memory. `seconds` is how long the engine worked, 0 where nobody knows.
 std::string DescribeTraffic(const Engine& engine, double seconds);
-// An object; null where pages stay in memory.
+// An object with the members of KvTraffic; null where pages stay in memory. Of an engine, what went since it
+// was loaded.
+nlohmann::json TrafficJson(const KvTraffic& traffic);
 nlohmann::json TrafficJson(const Engine& engine);
 
 }  // namespace longheads

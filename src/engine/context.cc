@@ -83,6 +83,43 @@ ContextGeometry GeometryOf(const KvGeometry& kv) {
           .page_stride = static_cast<uint64_t>(kv.PageStride())};
 }
 
+// Whether the disk of `path`, which exists, has room for n_new tokens behind `before` others, in the engine's
+// blocks. `replaced`: bytes of the method's state that every commit writes anew; `freed`: what lies at `path`
+// and is thrown away first.
+Status CheckDisk(const Engine& engine, const std::string& path, int64_t before, int64_t n_new,
+                 uint64_t replaced, uint64_t freed) {
+  const ContextGeometry geometry = GeometryOf(engine.kv_geometry());
+  const int64_t after = before + n_new;
+  const uint64_t full_before =
+      static_cast<uint64_t>(engine.ModelSize(before)) / geometry.page_tokens;  // stay where they are
+  const uint64_t pages = geometry.PagesFor(static_cast<uint64_t>(engine.ModelSize(after))) - full_before;
+  // What every commit writes anew stays in the file: some of the method's state, and pages that are not full.
+  uint64_t n_commits = 0, n_open = 0;
+  for (int64_t n = before; n < after; ++n_commits) {
+    n += std::min(after - n, engine.BlockBehind(n));
+    if (n < after && engine.ModelSize(n) % static_cast<int64_t>(geometry.page_tokens) != 0) ++n_open;
+  }
+  const uint64_t more = (pages + n_open) * geometry.heads() * geometry.page_stride +
+                        engine.PlanMemory(after).state - engine.PlanMemory(before).state +
+                        n_commits * replaced;
+  LH_ASSIGN(const uint64_t free, FreeSpace(path));
+  if (more <= free || more - free <= freed) return {};
+  return MakeError(
+      ErrorKind::kIo,
+      fmt::format("{}: {} more tokens take {} of disk, but {} are free there: make room, or name another "
+                  "disk",
+                  path, n_new, FormatBytes(more), FormatBytes(free + freed)));
+}
+
+// Whether memory and disk have room for a text of n tokens in the place of the partial, where there is one.
+Status CheckRoomInsteadOf(const std::string& partial, const Engine& engine, int64_t n_tokens) {
+  std::error_code none;
+  const uint64_t freed = std::filesystem::file_size(partial, none);
+  if (none) return {};
+  LH_TRY(engine.CheckOpening(n_tokens));
+  return CheckDisk(engine, partial, /*before=*/0, n_tokens, /*replaced=*/0, freed);
+}
+
 }  // namespace
 
 Status CheckMadeWith(Engine& engine, const std::string& path, const ContextHeader& header,
@@ -187,15 +224,17 @@ ContextIngest::~ContextIngest() {
 }
 
 Result<std::unique_ptr<ContextIngest>> ContextIngest::Begin(Engine& engine, const std::string& path,
-                                                            const ContextSetup& setup, bool restart) try {
+                                                            const ContextSetup& setup, bool restart,
+                                                            int64_t n_tokens) try {
   using Unfinished = ContextWriter::CreateOptions::Unfinished;
+  if (setup.expected_tokens > 0) LH_TRY(engine.ExpectText(setup.expected_tokens));
+  if (restart) LH_TRY(CheckRoomInsteadOf(ContextWriter::PartialPath(path), engine, n_tokens));
   const ContextHeader header{.geometry = GeometryOf(engine.kv_geometry()),
                              .metadata = WriteContextSetup(setup)};
   LH_ASSIGN(std::unique_ptr<ContextWriter> writer,
             ContextWriter::Create(
                 path, header,
                 {.direct = true, .unfinished = restart ? Unfinished::kDiscard : Unfinished::kRefuse}));
-  if (setup.expected_tokens > 0) LH_TRY(engine.ExpectText(setup.expected_tokens));
   return std::unique_ptr<ContextIngest>(new ContextIngest(engine, setup, std::move(writer)));
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(Engine::OutOfMemory());
@@ -210,10 +249,18 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::Resume(Engine& engine, con
 }
 
 Result<std::unique_ptr<ContextIngest>> ContextIngest::Append(Engine& engine, const std::string& path,
-                                                             bool restart) try {
+                                                             bool restart, int64_t n_new) try {
   using From = ContextWriter::From;
+  const auto check = [&](const ContextWriter::Found& found) -> Status {
+    LH_ASSIGN(const ContextSetup setup, ParseContextSetup(path, found.header.metadata));
+    LH_TRY(CheckMadeWith(engine, path, found.header, setup));
+    if (!restart || found.dropped_bytes == 0) return {};
+    const auto before = static_cast<int64_t>(found.n_tokens);
+    LH_TRY(engine.CheckOpening(before + n_new));
+    return CheckDisk(engine, path, before, n_new, /*replaced=*/0, found.dropped_bytes);
+  };
   LH_ASSIGN(ContextWriter::Resumed resumed,
-            ContextWriter::Append(path, restart ? From::kFinished : From::kNewest, /*direct=*/true));
+            ContextWriter::Append(path, restart ? From::kFinished : From::kNewest, /*direct=*/true, check));
   return GoOn(engine, std::move(resumed), path, engine.BlockRam());
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(Engine::OutOfMemory());
@@ -238,10 +285,16 @@ Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl
   LH_TRY(Commit());
   if (tokens.empty()) return {};
   const int64_t total = static_cast<int64_t>(tokens.size());
-  LH_TRY(engine_.CheckMemory(session_, total));  // not in the middle of hours of work
+  // Not in the middle of hours of work. Blocks as large as before are for the same bytes; smaller ones make
+  // the same text.
+  if (!engine_.CheckMemory(session_, total) && engine_.BlockRam() > block_ram_before_) {
+    engine_.FitBlocksTo(block_ram_before_);
+  }
+  LH_TRY(engine_.CheckMemory(session_, total));
   for (int64_t begin = 0, end = 0; begin < total; begin = end) {
-    LH_TRY(
-        CheckDisk(total - begin));  // again: others write there too, and now it is known what a commit takes
+    // Again: others write there too, and now it is known what a commit takes.
+    LH_TRY(CheckDisk(engine_, writer_->file().path(), committed_, total - begin, replaced_bytes_,
+                     /*freed=*/0));
     end = std::min(total, begin + engine_.BlockBehind(session_.size()));
     ForwardControl of_block = control;
     if (control.progress) {
@@ -258,31 +311,6 @@ Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl
   return {};
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(Engine::OutOfMemory());
-}
-
-Status ContextIngest::CheckDisk(int64_t n_new) const {
-  const ContextGeometry& geometry = writer_->header().geometry;
-  const int64_t after = committed_ + n_new;
-  const uint64_t full_before =
-      static_cast<uint64_t>(engine_.ModelSize(committed_)) / geometry.page_tokens;  // stay where they are
-  const uint64_t pages = geometry.PagesFor(static_cast<uint64_t>(engine_.ModelSize(after))) - full_before;
-  // What every commit writes anew stays in the file: some of the method's state, and pages that are not full.
-  uint64_t n_commits = 0, n_open = 0;
-  for (int64_t n = committed_; n < after; ++n_commits) {
-    n += std::min(after - n, engine_.BlockBehind(n));
-    if (n < after && engine_.ModelSize(n) % static_cast<int64_t>(geometry.page_tokens) != 0) ++n_open;
-  }
-  const uint64_t more = (pages + n_open) * geometry.heads() * geometry.page_stride +
-                        engine_.PlanMemory(after).state - engine_.PlanMemory(committed_).state +
-                        n_commits * replaced_bytes_;
-  const std::string& path = writer_->file().path();
-  LH_ASSIGN(const uint64_t free, FreeSpace(path));
-  if (more <= free) return {};
-  return MakeError(
-      ErrorKind::kIo,
-      fmt::format("{}: {} more tokens take {} of disk, but {} are free there: make room, or name another "
-                  "disk",
-                  path, n_new, FormatBytes(more), FormatBytes(free)));
 }
 
 Status ContextIngest::Commit() {

@@ -39,16 +39,19 @@ Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options,
 // A text that is being read into a file. One at a time in an engine, and no other session beside it.
 class ContextIngest {
  public:
-  // Begins PATH.partial; `restart`: also where one was begun, which is thrown away.
+  // Begins PATH.partial; `restart`: also where one was begun, which is thrown away. Not before memory and
+  // disk were found to have room for n_tokens in its place.
   static Result<std::unique_ptr<ContextIngest>> Begin(Engine& engine, const std::string& path,
-                                                      const ContextSetup& setup, bool restart);
+                                                      const ContextSetup& setup, bool restart,
+                                                      int64_t n_tokens = 0);
   // Goes on with PATH.partial behind its last whole block.
   static Result<std::unique_ptr<ContextIngest>> Resume(Engine& engine, const std::string& path);
   // Adds to a finished file, behind what an interrupted one had added; what stood there stays readable until
   // Finish.
-  // `restart`: without what an interrupted Append had added.
+  // `restart`: without what an interrupted Append had added, which is dropped. Not before the engine was
+  // found to be the file's, and memory and disk to have room for n_new tokens in its place.
   static Result<std::unique_ptr<ContextIngest>> Append(Engine& engine, const std::string& path,
-                                                       bool restart = false);
+                                                       bool restart = false, int64_t n_new = 0);
   ~ContextIngest();
 
   const ContextSetup& setup() const { return setup_; }
@@ -65,7 +68,9 @@ class ContextIngest {
 
   // Looks whether the disk has room for them, and reads the next tokens, in blocks, each of which is on disk
   // for good before the next begins; one block where the method's calls may not be cut (Engine::CallUnit). An
-  // interrupt or an error of the model loses the block that was being read.
+  // interrupt or an error of the model loses the block that was being read. What was resumed is read in
+  // blocks as large as before, to the same bytes, unless there is less memory now than they take: then they
+  // are fitted to the engine's own --kv-ram.
   Status Read(std::span<const TokenId> tokens, const ForwardControl& control);
   // Makes it the file that is opened.
   Status Finish();
@@ -74,7 +79,6 @@ class ContextIngest {
   ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr<ContextWriter> writer);
   static Result<std::unique_ptr<ContextIngest>> GoOn(Engine& engine, ContextWriter::Resumed resumed,
                                                      const std::string& path, int64_t most_block_ram);
-  Status CheckDisk(int64_t n_new) const;
   Status Commit();
 
   Engine& engine_;

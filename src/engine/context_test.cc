@@ -5,17 +5,20 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <vector>
 
 #include "attention/registry.h"
+#include "base/memory.h"
 #include "engine/esa_for_test.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/model_file.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/tiny_transformer.h"
+#include "tests/support/written_files.h"
 
 namespace longheads {
 namespace {
@@ -354,6 +357,137 @@ TEST(Context, IsRefusedWhereMethodOrRopeMeanAnotherThing) {
   write("none+full,option=3");
   EXPECT_NE(refusal(options).find("was read with none+full,option=3"), std::string::npos) << refusal(options);
   std::filesystem::remove(path);
+}
+
+// A reading or an addition that nobody finished, in a folder of its own.
+class UnfinishedContextTest : public testing::Test {
+ protected:
+  static constexpr int64_t kRead = 300, kAdded = 100;
+
+  UnfinishedContextTest()
+      : model_(TinyLlama(kTiny)),
+        folder_(testing::TempDir() + "/context_test_" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    path_ = folder_ + "/book.lhctx";
+  }
+  ~UnfinishedContextTest() override { std::filesystem::remove_all(folder_); }
+
+  static EngineOptions Options(const ModelFile& model) {
+    return {.model_path = model.path(),
+            .attention = "full",
+            .compute = "f32",
+            .kv_type = "bf16",
+            .kv_ram = 4 << 20,
+            .kv_disk = testing::TempDir(),
+            .kv_may_leave = true,
+            .threads = 2};
+  }
+  static std::unique_ptr<Engine> Load(const ModelFile& model) { return *Engine::Load(Options(model)); }
+  Result<std::unique_ptr<ContextIngest>> Begin(Engine& engine, bool restart, int64_t block_ram = 0) const {
+    ContextSetup setup = *SetupOf(engine, Options(model_), 0, /*chat=*/false, "");
+    if (block_ram > 0) setup.block_ram = block_ram;
+    return ContextIngest::Begin(engine, path_, setup, restart, kRead);
+  }
+  void Read(ContextIngest& ingest, int64_t n) const {
+    const Status read = ingest.Read(TinyTokens(n, 256, 1), {});
+    ASSERT_TRUE(read) << read.error().message;
+  }
+
+  // That none of these refusals changes anything: of a memory, and of a disk, that have no room.
+  template <typename Call>
+  void ExpectKept(const Call& call) const {
+    class NoDisk : public FileFaults {
+     public:
+      NoDisk() { InstallFileFaults(this); }
+      ~NoDisk() override { InstallFileFaults(nullptr); }
+      Verdict Before(const FileOperation& operation) override {
+        return {.error = operation.call == FileCall::kFreeSpace ? EIO : 0};
+      }
+    };
+    const FolderImage before = ReadFolder(folder_);
+    {
+      const PretendedMemory little(1 << 10);
+      const auto result = call();
+      ASSERT_FALSE(result);
+      EXPECT_EQ(result.error().kind, ErrorKind::kOutOfMemory) << result.error().message;
+    }
+    EXPECT_TRUE(ReadFolder(folder_) == before);
+    {
+      const NoDisk none;
+      const auto result = call();
+      ASSERT_FALSE(result);
+      EXPECT_EQ(result.error().kind, ErrorKind::kIo) << result.error().message;
+    }
+    EXPECT_TRUE(ReadFolder(folder_) == before);
+  }
+
+  const ModelFile model_;
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(UnfinishedContextTest, AReadingIsNotThrownAwayForOneThatHasNoRoom) {
+  const auto engine = Load(model_);
+  Read(**Begin(*engine, /*restart=*/false), kRead);
+  ExpectKept([&] { return Begin(*engine, /*restart=*/true); });
+  EXPECT_EQ((*ContextIngest::Resume(*engine, path_))->session().size(), kRead);
+  const auto begun = Begin(*engine, /*restart=*/true);
+  ASSERT_TRUE(begun) << begun.error().message;
+  EXPECT_EQ((*begun)->session().size(), 0);
+}
+
+TEST_F(UnfinishedContextTest, AnAdditionIsNotDroppedForOneThatIsRefused) {
+  const auto engine = Load(model_);
+  {
+    const auto ingest = *Begin(*engine, /*restart=*/false);
+    Read(*ingest, kRead);
+    ASSERT_TRUE(ingest->Finish());
+  }
+  Read(**ContextIngest::Append(*engine, path_), kAdded);
+  const auto anew = [this](Engine& by) { return ContextIngest::Append(by, path_, /*restart=*/true, kAdded); };
+  ExpectKept([&] { return anew(*engine); });
+  TinyLlamaOptions other = kTiny;
+  other.seed = 2;
+  const ModelFile other_model(TinyLlama(other));
+  const FolderImage before = ReadFolder(folder_);
+  const auto refused = anew(*Load(other_model));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("another model"), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(ReadFolder(folder_) == before);
+  EXPECT_EQ((*ContextIngest::Append(*engine, path_))->session().size(), kRead + kAdded);
+  const auto append = anew(*engine);
+  ASSERT_TRUE(append) << append.error().message;
+  EXPECT_EQ((*append)->session().size(), kRead);
+}
+
+TEST_F(UnfinishedContextTest, GoesOnInSmallerBlocksWhereMemoryHasNoRoomForThose) {
+  constexpr int64_t kMany = 132'000;  // a block behind so many is twice the least one, where memory has room
+  constexpr int64_t kMuch = int64_t{1} << 40;
+  const auto engine = Load(model_);
+  const int64_t own = engine->BlockRam();
+  Read(**Begin(*engine, /*restart=*/false, kMuch), kRead);
+  const auto plan = [&](int64_t block_ram) {
+    engine->FitBlocksTo(block_ram);
+    return engine->PlanMemory(kMany).total();
+  };
+  const uint64_t large = plan(kMuch), small = plan(own);
+  ASSERT_GT(large, small + (1 << 20));
+  const auto ingest = *ContextIngest::Resume(*engine, path_);
+  CancelToken cancel;  // it is not to be read to its end
+  cancel.Cancel();
+  const std::vector<TokenId> more = TinyTokens(kMany - kRead, 256, 2);
+  const auto go_on = [&](uint64_t memory) {
+    const PretendedMemory pretended(memory);
+    const Status read = ingest->Read(more, {.cancel = &cancel});
+    return read ? ErrorKind::kInvalidInput : read.error().kind;
+  };
+  EXPECT_EQ(go_on(large + (1 << 20)), ErrorKind::kCancelled);
+  EXPECT_EQ(engine->BlockRam(), kMuch);
+  EXPECT_EQ(go_on(small + (large - small) / 2), ErrorKind::kCancelled);
+  EXPECT_EQ(engine->BlockRam(), own);
+  EXPECT_EQ(go_on(1 << 10), ErrorKind::kOutOfMemory);
 }
 
 }  // namespace

@@ -158,7 +158,8 @@ TEST(KvTiers, TheDiskIsLookedAtBeforeTheWork) {
                                     .compute = "f32",
                                     .kv_ram = LeastRam({"full", "f32"}),
                                     .kv_disk = testing::TempDir(),
-                                    .kv_disk_max = 1 << 20});
+                                    .kv_disk_max = 1 << 20,
+                                    .threads = 2});
   ASSERT_TRUE(engine) << engine.error().message;
   Session session = (*engine)->NewSession();
   const auto hidden = (*engine)->Prefill(session, TinyTokens(kPrompt, 256, 1), Outputs::kLast, {});

@@ -48,8 +48,8 @@ TEST_P(ContextPowerLossTest, LeavesTheOldTextOrTheNewOneAndWhatWasCommitted) {
     WriteFolder(folder_ / "lost", image);
     const std::string problem = scenario_.Problem(Path("lost"), marks);
     EXPECT_EQ(problem, "") << "after " << marks << " steps";
-    // Going on ends with the very same file. (The finished one is checked for its text: its second superblock
-    // may be lost.)
+    // Going on ends with the very same file. (One that was finished is checked for its text: before its
+    // writer says so, its second superblock may be lost.)
     if (++n_checked % 7 == 0 && !scenario_.IsNew(Path("lost"))) {
       WriteFolder(folder_ / "lost", image);
       const Status recovered = scenario_.Recover(Path("lost"));

@@ -192,7 +192,8 @@ Result<ContextWriter::Resumed> ContextWriter::Resume(const std::string& path, bo
               newest);
 }
 
-Result<ContextWriter::Resumed> ContextWriter::Append(const std::string& path, From from, bool direct) {
+Result<ContextWriter::Resumed> ContextWriter::Append(const std::string& path, From from, bool direct,
+                                                     const Check& check) {
   const std::string target = TargetOf(path);
   LH_ASSIGN(RawFile file, OpenLocked(target, {.mode = RawFile::Mode::kWrite, .direct = direct}, target));
   // Whoever is writing a new file for this name has locked his partial, and the target if there was one.
@@ -214,22 +215,27 @@ Result<ContextWriter::Resumed> ContextWriter::Append(const std::string& path, Fr
   if (superblock.newest == superblock.finished && other && other->finished != superblock.finished &&
       other->finished.exists()) {
     LH_ASSIGN(const ContextChain before, ReadContextContents(writer->file_, writer->frame_, other->finished));
-    LH_ASSIGN(Resumed resumed, GoOn(std::move(writer), superblock.finished));
+    LH_ASSIGN(Resumed resumed, GoOn(std::move(writer), superblock.finished, check));
     resumed.tokens_before_interrupted_finish = before.contents.tokens.size();
     return resumed;
   }
-  if (from == From::kNewest) return GoOn(std::move(writer), superblock.newest);
-  if (superblock.newest != superblock.finished) {
-    // Before what it names is overwritten.
-    LH_TRY(writer->WriteSuperblock(superblock.finished, superblock.finished));
-    LH_TRY(writer->file_.Sync());
-  }
-  return GoOn(std::move(writer), superblock.finished);
+  return GoOn(std::move(writer), from == From::kNewest ? superblock.newest : superblock.finished, check);
 }
 
 Result<ContextWriter::Resumed> ContextWriter::GoOn(std::unique_ptr<ContextWriter> writer,
-                                                   const CheckpointRef& from) {
+                                                   const CheckpointRef& from, const Check& check) {
   LH_ASSIGN(ContextChain chain, ReadContextContents(writer->file_, writer->frame_, from));
+  if (check) {
+    LH_ASSIGN(const uint64_t size, writer->file_.Size());
+    LH_TRY(check({.header = writer->header(),
+                  .n_tokens = chain.contents.tokens.size(),
+                  .dropped_bytes = size - std::min(size, chain.end)}));
+  }
+  if (writer->frame_.superblock.newest != from) {
+    // Before what it names is overwritten.
+    LH_TRY(writer->WriteSuperblock(from, from));
+    LH_TRY(writer->file_.Sync());
+  }
   LH_TRY(writer->file_.Truncate(chain.end));
   writer->n_checkpoints_ = chain.n_checkpoints;
   writer->newest_end_ = chain.end;
@@ -373,23 +379,47 @@ Status ContextWriter::Commit(const ContextDelta& delta) {
   return {};
 }
 
+// Else whoever looks for the text under the name that he gave would not find it.
+Status ContextWriter::CheckStillThere() const {
+  LH_ASSIGN(const bool there, file_.IsAt(written_));
+  if (there) return {};
+  return InvalidInput(
+      fmt::format("{}: the file that the text went to has another name now, or is gone; what was read is in "
+                  "it: give it this name again, and the same command goes on",
+                  written_));
+}
+
+// What took that name since this writer was opened is not replaced.
+Status ContextWriter::TakeTargetsName() const {
+  bool replaces = false;
+  if (target_lock_.is_open()) {
+    LH_ASSIGN(replaces, target_lock_.IsAt(target_));
+  }
+  if (!replaces && Exists(target_)) {
+    return InvalidInput(
+        fmt::format("{}: another file took this name while the text was read, and is not replaced; the text "
+                    "is whole in {}: give that another name",
+                    target_, written_));
+  }
+  LH_TRY(replaces ? RenameFile(written_, target_) : RenameFileToNew(written_, target_));
+  return SyncFolderOf(target_);
+}
+
 Status ContextWriter::Finish() {
   LH_TRY(CheckUsable());
+  LH_TRY(CheckStillThere());
   const CheckpointRef newest = frame_.superblock.newest;
   LH_CHECK(newest.exists());
   state_ = State::kBroken;              // unless all goes well
   LH_TRY(file_.Truncate(newest_end_));  // what was allotted and not used
-  // Twice, so that one of the two may be damaged without loss. An earlier writer may have been interrupted
-  // here.
+  // Twice, so that one of the two may be damaged without loss: the first is on disk before the second is
+  // written, and both before anybody is told so. An earlier writer may have been interrupted here.
   if (frame_.superblock.finished != newest) LH_TRY(WriteSuperblock(newest, newest));
   LH_TRY(file_.Sync());
   const auto& other = frame_.superblocks[(frame_.superblock.sequence + 1) % 2];
   if (!other || other->finished != newest) LH_TRY(WriteSuperblock(newest, newest));
-  if (written_ != target_) {
-    // What appeared there meanwhile is not replaced.
-    LH_TRY(target_lock_.is_open() ? RenameFile(written_, target_) : RenameFileToNew(written_, target_));
-    LH_TRY(SyncFolderOf(target_));
-  }
+  LH_TRY(file_.Sync());
+  if (written_ != target_) LH_TRY(TakeTargetsName());
   state_ = State::kFinished;
   return {};
 }

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -86,7 +87,14 @@ class ContextWriter {
   // until Finish. Where an earlier Append was interrupted, kNewest goes on behind its last commit and
   // kFinished drops what it had committed.
   enum class From { kFinished, kNewest };
-  static Result<Resumed> Append(const std::string& path, From from, bool direct);
+  struct Found {
+    const ContextHeader& header;
+    uint64_t n_tokens;       // of the text that is gone on with
+    uint64_t dropped_bytes;  // of the file, that lie behind it
+  };
+  // Asked when nothing was changed yet; an error of it ends the call, and the file stays as it was.
+  using Check = std::function<Status(const Found&)>;
+  static Result<Resumed> Append(const std::string& path, From from, bool direct, const Check& check = {});
 
   ~ContextWriter();
   ContextWriter(const ContextWriter&) = delete;
@@ -107,6 +115,8 @@ class ContextWriter {
 
   // Makes what was committed the text that readers see; at least one commit is needed. The writer is done
   // then. Where it fails the old text stays, and Resume (or Append with kNewest) and Finish may try again.
+  // kInvalidInput where the file was given another name meanwhile, or PATH was given to another file, which
+  // is not replaced.
   Status Finish();
 
  private:
@@ -117,7 +127,8 @@ class ContextWriter {
         file_(std::move(file)),
         target_lock_(std::move(target_lock)),
         frame_(std::move(frame)) {}
-  static Result<Resumed> GoOn(std::unique_ptr<ContextWriter> writer, const CheckpointRef& from);
+  static Result<Resumed> GoOn(std::unique_ptr<ContextWriter> writer, const CheckpointRef& from,
+                              const Check& check = {});
   void CheckPages(const ContextDelta& delta) const;
   CheckpointHead HeadOf(const ContextDelta& delta, std::span<const StoredPageEntry> entries) const;
   Status WriteCheckpoint(const ContextDelta& delta, std::span<const std::byte> head,
@@ -125,6 +136,8 @@ class ContextWriter {
                          uint64_t total_bytes) const;
   Status WriteSuperblock(const CheckpointRef& newest, const CheckpointRef& finished);
   Status CheckUsable() const;
+  Status CheckStillThere() const;
+  Status TakeTargetsName() const;
 
   std::string target_;
   std::string written_;  // the target itself, or its partial

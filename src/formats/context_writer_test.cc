@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "base/checksum.h"
@@ -184,16 +185,93 @@ TEST_F(ContextWriterTest, WhatAppearsMeanwhileIsNotReplaced) {
   auto writer = Create();
   ASSERT_TRUE(sample_.Commit(*writer, 0, 4));
   std::ofstream(path_) << "It came later.";
-  const Status finished = writer->Finish();
-  ASSERT_FALSE(finished);
-  EXPECT_NE(finished.error().message.find("cannot give it the name"), std::string::npos)
-      << finished.error().message;
-  EXPECT_EQ(fs::file_size(path_), 14u);
+  ExpectRefusal(writer->Finish(), "another file took this name");
+  EXPECT_EQ(*ReadFile(path_), "It came later.");
   fs::remove(path_);
   writer.reset();
   const auto resumed = ContextWriter::Resume(path_, false);
   ASSERT_TRUE(resumed) << resumed.error().message;
   ASSERT_TRUE(resumed->writer->Finish());
+  EXPECT_EQ(Difference({4}), "");
+}
+
+TEST_F(ContextWriterTest, AnotherFileInTheOldOnesPlaceIsNotReplaced) {
+  const SampleContext old(1), other(2);
+  ASSERT_TRUE(other.Write(folder_ / "other", {2, 9}));
+  const std::string others = *ReadFile(folder_ / "other");
+  ASSERT_TRUE(old.Write(path_, {7}));
+  auto writer = Create();
+  ASSERT_TRUE(writer && sample_.CommitAll(*writer, {3, 6}));
+  fs::rename(path_, folder_ / "old");
+  fs::rename(folder_ / "other", path_);
+  ExpectRefusal(writer->Finish(), "another file took this name");
+  writer.reset();
+  EXPECT_EQ(*ReadFile(path_), others);
+  // What was read is whole, as the error says.
+  fs::rename(ContextWriter::PartialPath(path_), folder_ / "new");
+  for (const auto& [name, sample, ends] :
+       {std::tuple("new", sample_, Ends{3, 6}), std::tuple("old", old, Ends{7})}) {
+    const auto reader = ContextReader::Open(folder_ / name, {});
+    ASSERT_TRUE(reader) << reader.error().message;
+    EXPECT_EQ(sample.Difference(*reader, ends), "") << name;
+  }
+}
+
+TEST_F(ContextWriterTest, AnOldFileThatWasMovedAwayIsKept) {
+  const SampleContext old(1);
+  ASSERT_TRUE(old.Write(path_, {7}));
+  const std::string olds = *ReadFile(path_);
+  const auto writer = Create();
+  ASSERT_TRUE(writer && sample_.CommitAll(*writer, {3, 6}));
+  fs::rename(path_, folder_ / "old");
+  const Status finished = writer->Finish();
+  ASSERT_TRUE(finished) << finished.error().message;
+  EXPECT_EQ(Difference({3, 6}), "");
+  EXPECT_EQ(*ReadFile(folder_ / "old"), olds);
+  EXPECT_EQ(ReadFolder(folder_).size(), 2u);
+}
+
+TEST_F(ContextWriterTest, AnAppendToAFileThatWasMovedAwayIsNotFinished) {
+  for (const bool another_there : {false, true}) {
+    ASSERT_TRUE(sample_.Write(path_, {4}));
+    std::string others;
+    {
+      const auto append = ContextWriter::Append(path_, From::kFinished, false);
+      ASSERT_TRUE(append && sample_.Commit(*append->writer, 4, 9));
+      fs::rename(path_, folder_ / "moved");
+      if (another_there) {
+        ASSERT_TRUE(SampleContext(1).Write(path_, {5}));
+        others = *ReadFile(path_);
+      }
+      ExpectRefusal(append->writer->Finish(), "has another name now");
+    }
+    EXPECT_EQ(fs::exists(path_), another_there);
+    if (another_there) {
+      EXPECT_EQ(*ReadFile(path_), others);
+    }
+    fs::rename(folder_ / "moved", path_);
+    EXPECT_EQ(Difference({4}), "");  // readers did not see the added text there
+    const auto append = ContextWriter::Append(path_, From::kNewest, false);
+    ASSERT_TRUE(append) << append.error().message;
+    ASSERT_TRUE(append->writer->Finish());
+    EXPECT_EQ(Difference({4, 9}), "");
+  }
+}
+
+// Else another unfinished text would get the name, in place of what had it.
+TEST_F(ContextWriterTest, APartialThatWasMovedAwayIsNotFinished) {
+  const SampleContext old(1);
+  ASSERT_TRUE(old.Write(path_, {7}));
+  const std::string partial = ContextWriter::PartialPath(path_);
+  const auto writer = Create();
+  ASSERT_TRUE(writer && sample_.Commit(*writer, 0, 4));
+  fs::rename(partial, folder_ / "moved");
+  std::ofstream(partial) << "another's";
+  ExpectRefusal(writer->Finish(), "has another name now");
+  EXPECT_EQ(Difference({7}, old), "");
+  EXPECT_EQ(*ReadFile(partial), "another's");
+  fs::rename(folder_ / "moved", partial);
+  ASSERT_TRUE(writer->Finish());
   EXPECT_EQ(Difference({4}), "");
 }
 
@@ -290,6 +368,29 @@ TEST_F(ContextWriterTest, AnInterruptedAppendIsGoneOnWithOrDropped) {
     ends.push_back(12);
     ASSERT_TRUE(sample_.CommitAll(*append->writer, ends, found.size()) && append->writer->Finish());
     EXPECT_EQ(Difference(ends), "");
+  }
+}
+
+TEST_F(ContextWriterTest, NothingIsDroppedWhereTheCheckRefuses) {
+  ASSERT_TRUE(sample_.Write(path_, {3, 6}));
+  {
+    const auto append = ContextWriter::Append(path_, From::kFinished, false);
+    ASSERT_TRUE(sample_.CommitAll(*append->writer, {3, 6, 7}, 2));
+    // Killed behind a page of the next block.
+    ASSERT_TRUE(append->writer->file().PWrite(append->writer->AllotPages(1), std::vector<std::byte>(4096)));
+    fs::copy_file(path_, folder_ / "killed");
+  }
+  fs::rename(folder_ / "killed", path_);
+  const FolderImage before = ReadFolder(folder_);
+  for (const From from : {From::kFinished, From::kNewest}) {
+    const auto refuse = [&](const ContextWriter::Found& found) -> Status {
+      EXPECT_EQ(found.header, SampleContext::Header());
+      EXPECT_EQ(found.n_tokens, from == From::kFinished ? 6u : 7u);
+      EXPECT_GE(found.dropped_bytes, from == From::kFinished ? 8192u : 4096u);
+      return InvalidInput(path_.string() + ": not this one");
+    };
+    ExpectRefusal(ContextWriter::Append(path_, from, false, refuse), "not this one");
+    EXPECT_TRUE(ReadFolder(folder_) == before);
   }
 }
 

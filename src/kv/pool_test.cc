@@ -276,6 +276,35 @@ TEST_P(KvPoolIoTest, ReadAheadBringsWhatIsAskedForLater) {
   for (KvPage* const page : wanted) EXPECT_TRUE(store.pool->IsNear(*page));
 }
 
+TEST(KvPool, WhatCameAheadIsAHitThoughItWasNotThereWhenThePlanNamedIt) {
+  const Store store;
+  const auto pages = store.Filled(300);
+  const std::vector<KvPage*> all = AllOf(pages);
+  ASSERT_TRUE(store.pool->Flush(all));
+  const KvTraffic before = store.pool->traffic();
+  EXPECT_EQ(before.planned, 0u);
+  const std::vector<KvPage*> plan = {all[0], all[1], all[299]};  // the newest alone is in memory
+  store.pool->ReadAhead(plan, KvPool::Asked::kForCertain);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (KvPage* const page : plan) {
+    while (!store.pool->IsNear(*page) && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    store.pool->Read(*page);
+  }
+  const KvTraffic once = store.pool->traffic() - before;
+  EXPECT_EQ(once.planned, 3u);
+  EXPECT_EQ(once.planned_in_memory, 1u);
+  EXPECT_EQ(once.hits, 3u);
+  EXPECT_EQ(once.misses, 0u);
+  store.pool->ReadAhead(plan, KvPool::Asked::kAgain);
+  for (const auto guessed : {KvPool::Asked::kLikely, KvPool::Asked::kPerhaps}) {
+    store.pool->ReadAhead(plan, guessed);
+  }
+  const KvTraffic twice = store.pool->traffic() - before;
+  EXPECT_EQ(twice.planned, 6u);
+  EXPECT_EQ(twice.planned_in_memory, 4u);
+}
+
 TEST(KvPool, WhatWasReadAheadInVainIsNotCountedAsUsed) {
   const Store store;
   const auto pages = store.Filled(300);

@@ -76,8 +76,9 @@ def contents(folder):
 
 
 def answers(output):
-    """What --json printed, without how long it took; an error as it stands."""
-    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in output.splitlines()]
+    """What --json printed, without how long it took and what came from disk; an error as it stands."""
+    return [{key: value for key, value in json.loads(line).items() if key not in ("seconds", "kv_traffic")}
+            for line in output.splitlines()]
 
 
 class Case(unittest.TestCase):
@@ -345,6 +346,23 @@ class WhileOpen(Case):
             self.assertEqual(answers(self.must(self.ask(*questions))), expected)
             self.assertEqual(self.undisturbed(questions=questions), expected)
 
+    def test_what_went_between_memory_and_disk_is_counted_for_each_question(self):
+        told = [json.loads(line)["kv_traffic"] for line in self.must(self.ask(*[self.QUESTIONS[1]] * 3)).splitlines()]
+        asked = [one["hits"] + one["misses"] for one in told]
+        self.assertGreater(asked[0], 0)
+        self.assertEqual(asked, asked[:1] * 3)  # of one question, and not of those before it
+        for one in told:
+            self.assertGreater(one["bytes_read"], 0)
+            self.assertGreater(one["read_ahead"], 0)
+            self.assertGreater(one["planned"], one["planned_in_memory"])
+            self.assertGreater(one["planned_in_memory"], 0)
+        # With room for all, the disk is needed once.
+        roomy = ask(self.file, *[self.QUESTIONS[1]] * 2, more=["--kv-ram", "64m"], name="chat", n=8)
+        first, second = (json.loads(line)["kv_traffic"] for line in self.must(roomy).splitlines())
+        self.assertGreater(first["bytes_read"], 0)
+        self.assertEqual(second["bytes_read"], 0)
+        self.assertEqual((second["planned_in_memory"], second["misses"]), (second["planned"], 0))
+
     def token_ids(self, name, text):
         model_file = MODELS / f"{name}.gguf"
         return json.loads(self.must(["tokenize", "-m", model_file, "--special", "-p", text, "--json"]))
@@ -566,6 +584,15 @@ class FullDisks(Case):
         result, left = self.on_small_disk(len(read) // 2, ingest(self.file, self.LONG))
         self.assertEqual((result.returncode, left), (2, {}))
         self.says(result.stderr, self.partial, "more tokens take", "are free there: make room")
+        # What was begun is not thrown away for what has no room either.
+        run(ingest(self.file, self.LONG), preexec_fn=files_up_to(len(read) - 4096))
+        begun = contents(self.folder)
+        self.assertEqual(list(begun), [self.partial.name])
+        longer = ingest(self.file, " ".join([self.LONG] * 4), "--restart")
+        result, left = self.on_small_disk(self.partial.stat().st_size + 65536, longer)
+        self.assertEqual((result.returncode, left), (2, begun))
+        self.says(result.stderr, self.partial, "more tokens take", "are free there: make room")
+        self.partial.unlink()
         self.file.write_bytes(read)
         result, left = self.on_small_disk(len(read) + 65536, append(self.file, self.MORE))
         self.assertEqual((result.returncode, left), (2, {"book.lhctx": digest(read)}))
@@ -751,6 +778,7 @@ class Again(Case):
         self.assertGreater(info["unfinished_tokens"], 0, "it ended before it could be killed")
         self.assertEqual(info["tokens"], before["tokens"])
         self.refused(append(self.file, "other words"), "another text was being added", "--restart")
+        self.refused(append(self.file, "other words", "--restart", name="other-weights"), "another model")
         self.must(append(self.file, "other words", "--restart"))
         self.assertFalse(self.info()["unfinished"])
         self.assertIn(b"other words", self.must(["context", "export", self.file, *model()])[-40:])

@@ -186,6 +186,11 @@ int rename(const char* from, const char* to) noexcept {
   return Perform("rename", 0, [&] { return real(from, to); });
 }
 
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+  static auto* const real = Real<int(int, const char*, int, const char*, unsigned)>("renameat2");
+  return Perform("renameat2", 0, [&] { return real(from_folder, from, to_folder, to, flags); });
+}
+
 int unlink(const char* path) noexcept {
   static auto* const real = Real<int(const char*)>("unlink");
   return Perform("unlink", 0, [&] { return real(path); });

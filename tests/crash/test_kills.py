@@ -106,6 +106,10 @@ class Crashes:
         case.after_bytes = file.read_bytes()
         case.after = self.tokens_of(file)
         assert len(case.writes) > 20 and case.after != case.before, case.name
+        # The call that gives a file its name is among those that are killed.
+        case.names = [k for k, call in enumerate(case.calls, 1) if call.startswith("rename")]
+        first = [] if case.appends else ["renameat2" if case.begin is None else "rename"]
+        assert [case.calls[k - 1] for k in case.names[:1]] == first, case.name
 
     def fresh(self, case, name):
         folder = pathlib.Path(f"{case.folder}-{name}")
@@ -141,11 +145,12 @@ class Crashes:
         return "old" if tokens == case.before else "new"
 
     def moment(self, case, random_):
-        if random_.random() < 0.7:
+        drawn = random_.random()
+        if drawn < 0.7:
             call = random_.choice(case.writes)
             return call, "inside", random_.uniform(1, 3000)
-        return (random_.randint(1, len(case.calls)), random_.choice(("before", "inside", "after", "later")),
-                random_.uniform(1, 3000))
+        call = random_.choice(case.names) if drawn < 0.75 and case.names else random_.randint(1, len(case.calls))
+        return call, random_.choice(("before", "inside", "after", "later")), random_.uniform(1, 3000)
 
     def disturb(self, case, seed):
         """Begins, kills, and goes on until the command ends by itself; each kill is counted."""

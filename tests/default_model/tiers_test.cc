@@ -21,7 +21,8 @@ EngineOptions Options(const char* attention, uint64_t kv_ram) {
           .kv_type = "f32",
           .kv_ram = kv_ram,
           .kv_disk = testing::TempDir(),
-          .kv_may_leave = true};
+          .kv_may_leave = true,
+          .threads = 2};  // from 5 on the least --kv-ram is more than the 8 MiB below
 }
 
 std::vector<TokenId> Text() {

@@ -13,6 +13,20 @@ namespace {
 // An append that nobody finished.
 const std::vector<uint64_t> kAbandonedEnds = {4, 7};
 
+// Of a file whose writer said that it is finished: either superblock may be damaged later.
+std::string ProblemOfSuperblocks(const std::string& path) {
+  const auto file = RawFile::Open(path, {});
+  if (!file) return file.error().message;
+  const auto frame = ReadContextFrame(*file);
+  if (!frame) return frame.error().message;
+  for (const auto& superblock : frame->superblocks) {
+    if (!superblock || superblock->finished != frame->superblock.finished) {
+      return "one superblock alone names the new text";
+    }
+  }
+  return "";
+}
+
 std::vector<uint64_t> First(const std::vector<uint64_t>& ends, std::size_t n) {
   return {ends.begin(), ends.begin() + static_cast<std::ptrdiff_t>(n)};
 }
@@ -78,7 +92,10 @@ std::string ContextScenario::ProblemOfReaders(const std::string& path, int steps
   const auto reader = ContextReader::Open(path, {});
   if (!reader) return "readers are told: " + reader.error().message;
   const std::string from_new = new_.Difference(*reader, new_ends_);
-  if (from_new.empty()) return steps >= n_steps() - 1 ? "" : "the new text before all of it was committed";
+  if (from_new.empty()) {
+    if (steps == n_steps()) return ProblemOfSuperblocks(path);
+    return steps == n_steps() - 1 ? "" : "the new text before all of it was committed";
+  }
   if (steps == n_steps()) return "not the new text: " + from_new;
   const std::string from_old = kind_ == Kind::kNew ? "there was none" : old_.Difference(*reader, old_ends_);
   return from_old.empty() ? "" : "neither the old text: " + from_old + "; nor the new one: " + from_new;

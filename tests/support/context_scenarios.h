@@ -28,8 +28,9 @@ class ContextScenario {
   int n_steps() const { return 2 + static_cast<int>(new_ends_.size() - first_); }
 
   // After `steps` of Run: what is wrong with what stands at `path` and beside it; empty where readers see the
-  // old text or the new one (the new one from the last step on, and not before all is committed), and the
-  // next writer finds every commit that had ended. The file may have been left by a call that was cut short.
+  // old text or the new one (the new one from the last step on, when both superblocks name it, and not before
+  // all is committed), and the next writer finds every commit that had ended. The file may have been left by
+  // a call that was cut short.
   std::string Problem(const std::string& path, int steps) const;
   // Goes on with whatever is there, to the new text.
   Status Recover(const std::string& path) const;

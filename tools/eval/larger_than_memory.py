@@ -7,10 +7,11 @@
               read with 2 GiB of keys and values in memory, killed on the way, resumed, opened and asked, in 4 GiB in all
     large     128k tokens on a 1.1B Llama of random weights, with 1 GiB in memory, in 4 GiB in all
 
-Each part writes DIR/PART.json (docs/results/larger-than-memory). The memory is limited by a cgroup (version 1 or 2), page
-cache included; where none can be made, for want of rights, that is said, and only the peaks of the processes are measured.
-Needs 40 GB in the folder of --work, which should be on a disk and not in memory, and an hour or two of 2 cores. Leave the
-machine alone meanwhile. Build the program before (make build), and fetch texts and model (make model).
+Each part writes DIR/PART.json (docs/results/larger-than-memory), with the program's commit and the day. The memory is
+limited by a cgroup (version 1 or 2), page cache included; where none can be made, for want of rights, that is said, and only
+the peaks of the processes are measured. Needs 40 GB in the folder of --work, which should be on a disk and not in memory, and
+an hour or two of 2 cores. Leave the machine alone meanwhile. Build the program before (make build), and fetch texts and model
+(make model).
 """
 
 import argparse
@@ -131,6 +132,14 @@ class Measurement:
         return json.loads(self.run("bench", "limits", "--json", "--disk", self.work, limit=MemoryLimit(None))["out"])
 
 
+def name_of(program):
+    """Its version, and the commit that it was built from where its build folder says so (cmake/commit.cmake)."""
+    version = subprocess.run([program, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    note = pathlib.Path(program).parent / "src/eval/include/eval/commit.h"
+    commit = re.search('"(.+)"', note.read_text(encoding="utf-8")) if note.exists() else None
+    return f"{version}, commit {commit[1] if commit else 'unknown'}"
+
+
 def text_of(name):
     path = CACHE / f"{name}.txt"
     if not path.exists():
@@ -233,6 +242,7 @@ def main():
     parser.add_argument("--work", default="/var/tmp/longheads", help="folder on a disk with 40 GB free (%(default)s)")
     parser.add_argument("--program", default=ROOT / "build/longheads")
     options = parser.parse_args()
+    program, date = name_of(options.program), time.strftime("%Y-%m-%d")
     m = Measurement(options)
     limits = m.limits()
     result = {"decode": decode, "million": million, "large": large}[options.part](m, limits["disk"])
@@ -241,7 +251,8 @@ def main():
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{options.part}.json"
-    text = json.dumps({"limits": limits, "result": result, "runs": m.runs}, indent=1, ensure_ascii=False)
+    found = {"program": program, "date": date, "limits": limits, "result": result, "runs": m.runs}
+    text = json.dumps(found, indent=1, ensure_ascii=False)
     path.write_text(text.replace(str(m.work), "WORK").replace(str(CACHE), "CACHE").replace(str(ROOT), ".") + "\n",
                     encoding="utf-8")
     print(path)
