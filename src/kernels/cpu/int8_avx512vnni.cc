@@ -15,6 +15,10 @@ namespace {
 constexpr int kMany = 12;
 constexpr int kFew = 4;
 
+// How far ahead of a single row weights are asked for: the hardware's own prefetching ends at multiples of so
+// many bytes, and one row's arithmetic is too short to hide what that costs.
+constexpr int64_t kAhead = 4096;
+
 // Group g's bytes without signs, as the instruction wants the one factor: Q8_0's are 128 too large.
 template <int kBits>
 inline __m512i UnsignedGroup(const uint8_t* units, int g) {
@@ -43,6 +47,11 @@ void TileRows(const uint8_t* w, const Int8Rows& x, int64_t first_row, __mmask16 
   for (int row = 0; row < kRows; ++row) sums[row] = _mm512_setzero_ps();
   Factors<kType> factors;
   for (int64_t block = 0; block < n_blocks; ++block, p += kColumns, ++blocks) {
+    if constexpr (kRows == 1) {
+      for (int64_t line = 0; line < kForm.block_bytes(); line += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(w) + kAhead + line, _MM_HINT_T0);
+      }
+    }
     if constexpr (kForm.super) {
       if (block % 8 == 0) {
         factors.TakeHead(w);

@@ -9,8 +9,10 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // After foreach_target, as Highway asks.
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/simd_kernels.h"
@@ -320,6 +322,26 @@ void Rotate(const float* in, int64_t x, const RotationTable& table, float* out) 
 
 constexpr int kFew = 4;  // rows that share each key as it is read
 
+// The sums of four vectors' lanes. Each is summed in the same order.
+HWY_INLINE auto SumsOfLanes(const Vec (&v)[4]) {
+  const hn::Repartition<double, Tag> pairs;
+  const auto low = [&](Vec a, Vec b) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(kTag, a, b), hn::InterleaveUpper(kTag, a, b));
+  };
+  const auto first = hn::BitCast(pairs, low(v[0], v[1]));
+  const auto second = hn::BitCast(pairs, low(v[2], v[3]));
+  const Vec blocks = hn::Add(hn::BitCast(kTag, hn::InterleaveLower(pairs, first, second)),
+                             hn::BitCast(kTag, hn::InterleaveUpper(pairs, first, second)));
+  const hn::Half<Tag> half;
+  const auto halves = hn::Add(hn::LowerHalf(half, blocks), hn::UpperHalf(half, blocks));
+  if constexpr (kLanes == 8) {
+    return halves;
+  } else {
+    const hn::Half<hn::Half<Tag>> quarter;
+    return hn::Add(hn::LowerHalf(quarter, halves), hn::UpperHalf(quarter, halves));
+  }
+}
+
 HWY_INLINE Vec Widened(const float* p) { return hn::LoadU(kTag, p); }
 HWY_INLINE Vec Widened(const BFloat16* p) {
   const auto half = hn::LoadU(hn::Rebind<uint16_t, Tag>(), &p->bits);
@@ -329,6 +351,17 @@ HWY_INLINE Vec Widened(const BFloat16* p) {
 HWY_INLINE Vec Widened(const int8_t* p) {
   const auto bytes = hn::LoadU(hn::Rebind<int8_t, Tag>(), p);
   return hn::ConvertTo(kTag, hn::PromoteTo(hn::RebindToSigned<Tag>(), bytes));
+}
+
+// Asks for what lies 4096 bytes behind n elements at p: the hardware's own prefetching ends at multiples of
+// those, and one token's arithmetic is too short to hide what that costs. To ask for what is not there is no
+// fault.
+template <typename T>
+HWY_INLINE void FetchAhead(const T* p, int64_t n) {
+  constexpr uintptr_t kAhead = 4096, kLine = 64;  // bytes
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(p) + kAhead;
+  const uintptr_t end = begin + static_cast<uintptr_t>(n) * sizeof(T);
+  for (uintptr_t at = begin; at < end; at += kLine) hwy::Prefetch(reinterpret_cast<const char*>(at));
 }
 
 // Factors of eight-bit keys and values; other types have none.
@@ -349,6 +382,39 @@ HWY_INLINE Vec ScaledWeight(const Q8KeyRun& run, int64_t j, Vec p) {
 
 constexpr int64_t kFewStride = kMaxRun + 16;
 
+// out[r * out_stride + b] = sum over i in [0, n) of a[b * a_stride + i] * rows[r * row_stride + i], for b in
+// [0, kCount), one or four, and r in [0, kRows); the same for a b alone as among others. n: a multiple of
+// kLanes.
+template <int kRows, int kCount, typename T>
+HWY_INLINE void DotProducts(const T* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT rows,
+                            int64_t row_stride, int64_t n, float* HWY_RESTRICT out, int64_t out_stride) {
+  Vec sums[kRows][4];
+  HWY_UNROLL(4)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(4)
+    for (int b = 0; b < 4; ++b) sums[r][b] = hn::Zero(kTag);
+  }
+  for (int64_t i = 0; i < n; i += kLanes) {
+    HWY_UNROLL(4)
+    for (int b = 0; b < kCount; ++b) {
+      const Vec element = Widened(a + b * a_stride + i);
+      HWY_UNROLL(4)
+      for (int r = 0; r < kRows; ++r) {
+        sums[r][b] = hn::MulAdd(element, hn::LoadU(kTag, rows + r * row_stride + i), sums[r][b]);
+      }
+    }
+  }
+  HWY_UNROLL(4)
+  for (int r = 0; r < kRows; ++r) {
+    const auto all = SumsOfLanes(sums[r]);
+    if constexpr (kCount == 1) {
+      out[r * out_stride] = hn::GetLane(all);
+    } else {
+      hn::StoreU(all, hn::CappedTag<float, 4>(), out + r * out_stride);
+    }
+  }
+}
+
 // Logits of up to kFew rows, [kRows][kFewStride], -inf where a row does not see a key: dot products along K's
 // contiguous direction. Whole vectors of keys [from, to), all that any row sees. q: [kRows][d].
 template <int kRows, typename Run>
@@ -362,18 +428,12 @@ HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, const Rotation
     end = std::max<int64_t>(end, rows[r].key_end);
     RotateRow(rows[r].q, rows[r].x, table, rows[r].scale * kLog2E, q + r * d);
   }
-  for (int64_t j = begin; j < end; ++j) {
-    Vec acc[kRows];
-    HWY_UNROLL(4)
-    for (int r = 0; r < kRows; ++r) acc[r] = hn::Zero(kTag);
-    for (int64_t m = 0; m < d; m += kLanes) {
-      const Vec key = Widened(run.k + j * d + m);
-      HWY_UNROLL(4)
-      for (int r = 0; r < kRows; ++r) acc[r] = hn::MulAdd(key, hn::LoadU(kTag, q + r * d + m), acc[r]);
-    }
-    HWY_UNROLL(4)
-    for (int r = 0; r < kRows; ++r) logits[r * kFewStride + j] = hn::GetLane(hn::SumOfLanes(kTag, acc[r]));
+  int64_t j = begin;
+  for (; j + 4 <= end; j += 4) {
+    FetchAhead(run.k + j * d, 4 * d);
+    DotProducts<kRows, 4>(run.k + j * d, d, q, d, d, logits + j, kFewStride);
   }
+  for (; j < end; ++j) DotProducts<kRows, 1>(run.k + j * d, d, q, d, d, logits + j, kFewStride);
   from = begin / kLanes * kLanes;
   to = (end + kLanes - 1) / kLanes * kLanes;
   for (int r = 0; r < kRows; ++r) {
@@ -410,18 +470,10 @@ void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& ta
     }
     sum[r] = hn::GetLane(hn::SumOfLanes(kTag, total));
   }
-  for (int64_t m = 0; m < d; ++m) {
-    Vec acc[kRows];
-    HWY_UNROLL(4)
-    for (int r = 0; r < kRows; ++r) acc[r] = hn::Zero(kTag);
-    for (int64_t j = from; j < to; j += kLanes) {
-      const Vec value = Widened(run.v + m * run.v_stride + j);
-      HWY_UNROLL(4)
-      for (int r = 0; r < kRows; ++r)
-        acc[r] = hn::MulAdd(value, hn::LoadU(kTag, logits + r * kFewStride + j), acc[r]);
-    }
-    HWY_UNROLL(4)
-    for (int r = 0; r < kRows; ++r) values[r * d + m] = hn::GetLane(hn::SumOfLanes(kTag, acc[r]));
+  for (int64_t m = 0; m < d; ++m) {  // one after the other, as they lie in memory
+    const auto* const v = run.v + m * run.v_stride + from;
+    FetchAhead(v, to - from);
+    DotProducts<kRows, 1>(v, run.v_stride, logits + from, kFewStride, to - from, values + m, d);
   }
   for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, max[r], sum[r]);
 }
