@@ -12,6 +12,8 @@
 #include "attention/esa.h"
 #include "attention/esa_fit.h"
 #include "attention/esa_recall.h"
+#include "attention/registry.h"
+#include "attention/spec.h"
 #include "base/bytes.h"
 #include "engine/esa_sample_text.h"
 #include "engine/model_fingerprint.h"
@@ -37,6 +39,15 @@ constexpr uint64_t kMomentBytes = uint64_t{1} << 30;
 // Pieces of the text: full attention is over a piece, and its cost grows with the square.
 constexpr int64_t kPieceTokens = 2048;
 
+uint64_t ChecksumOf(const EsaProjections& projections) {
+  WordHash hash;
+  for (const EsaProjections::Layer& layer : projections.layers) {
+    hash.Add(layer.q.data(), layer.q.size() * sizeof(float));
+    hash.Add(layer.k.data(), layer.k.size() * sizeof(float));
+  }
+  return hash.value();
+}
+
 }  // namespace
 
 std::string EsaCompressionPath(uint64_t fingerprint, int64_t distance) {
@@ -49,17 +60,12 @@ std::string EsaCompressionPath(uint64_t fingerprint, int64_t distance) {
 }
 
 Status SaveEsaProjections(const std::string& path, uint64_t fingerprint, const EsaProjections& projections) {
-  Header header{.fingerprint = fingerprint,
-                .distance = projections.distance,
-                .n_rows = projections.n_rows,
-                .n_columns = projections.n_columns,
-                .n_layers = static_cast<int64_t>(projections.layers.size())};
-  WordHash hash;
-  for (const EsaProjections::Layer& layer : projections.layers) {
-    hash.Add(layer.q.data(), layer.q.size() * sizeof(float));
-    hash.Add(layer.k.data(), layer.k.size() * sizeof(float));
-  }
-  header.checksum = hash.value();
+  const Header header{.fingerprint = fingerprint,
+                      .distance = projections.distance,
+                      .n_rows = projections.n_rows,
+                      .n_columns = projections.n_columns,
+                      .n_layers = static_cast<int64_t>(projections.layers.size()),
+                      .checksum = ChecksumOf(projections)};
   const auto failed = [&](const std::string& what) {
     return MakeError(ErrorKind::kIo,
                      fmt::format("{}: {}: is the folder writable and the disk not full?", path, what));
@@ -118,7 +124,6 @@ Result<std::shared_ptr<const EsaProjections>> LoadEsaProjections(const std::stri
   }
   auto projections = std::make_shared<EsaProjections>(
       EsaProjections{.distance = distance, .n_rows = header.n_rows, .n_columns = n_columns, .layers = {}});
-  WordHash hash;
   for (int64_t i = 0; i < n_layers; ++i) {
     EsaProjections::Layer& layer = projections->layers.emplace_back();
     for (std::vector<float>* const matrix : {&layer.q, &layer.k}) {
@@ -127,10 +132,9 @@ Result<std::shared_ptr<const EsaProjections>> LoadEsaProjections(const std::stri
                      static_cast<std::streamsize>(floats * sizeof(float)))) {
         return refused("it is cut off");
       }
-      hash.Add(matrix->data(), floats * sizeof(float));
     }
   }
-  if (hash.value() != header.checksum) return refused("its numbers were changed");
+  if (ChecksumOf(*projections) != header.checksum) return refused("its numbers were changed");
   return projections;
 }
 
@@ -149,6 +153,31 @@ Result<std::shared_ptr<const EsaProjections>> FindEsaProjections(const std::stri
   }
   return LoadEsaProjections(path, fingerprint, distance, model.shape.n_kv_heads * model.shape.head_dim,
                             model.n_layers);
+}
+
+Result<std::string> EsaCompressionOf(const Engine& engine) {
+  const Result<AttentionSpec> spec = ParseSpec(engine.attention_spec());
+  if (!spec || spec->policy != "esa") return std::string();
+  const ModelConfig& config = engine.config();
+  AttentionModel model{
+      .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
+      .n_layers = config.n_layers,
+      .vocab_size = config.vocab_size,
+      .trained_window = config.trained_window,
+      .layout = config.layout,
+      .rope = config.rope,
+      .trained = {}};
+  LH_ASSIGN(model.trained, DeclaredFrequencies(config.rope, config.trained_window));
+  // The method is made once more to see what it asks for: which n_local it has is its own affair.
+  std::string compression;
+  model.esa_projections = [&](int64_t distance) -> Result<std::shared_ptr<const EsaProjections>> {
+    LH_ASSIGN(std::shared_ptr<const EsaProjections> found,
+              FindEsaProjections(engine.file().name(), distance, model));
+    compression = FingerprintText(ChecksumOf(*found));
+    return found;
+  };
+  LH_TRY(MakeAttention(engine.attention_spec(), model));
+  return compression;
 }
 
 // ---- Fitting

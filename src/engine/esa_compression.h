@@ -29,6 +29,10 @@ Result<std::shared_ptr<const EsaProjections>> FindEsaProjections(const std::stri
                                                                  int64_t distance,
                                                                  const AttentionModel& model);
 
+// What an engine's method scores by, for records of results: 16 hexadecimal digits of a checksum of the
+// compression's numbers, as its file has them now. Empty where the method has no compression.
+Result<std::string> EsaCompressionOf(const Engine& engine);
+
 struct EsaFitOptions {
   EngineOptions engine = {};  // its attention is not used
   std::string text = {};      // empty: the built-in sample

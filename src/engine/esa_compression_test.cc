@@ -133,6 +133,41 @@ TEST_F(EsaCompressionTest, IsFittedOnceAndThenFound) {
   EXPECT_NE(refused.error().message.find("--n-local 100"), std::string::npos) << refused.error().message;
 }
 
+// Results are of the numbers that they were scored by: another fit has another name, and methods without one
+// have none.
+TEST_F(EsaCompressionTest, HasANameThatChangesWithTheFit) {
+  const ModelFile model(TinyLlama({.context_length = 256, .seed = 3}));
+  const EngineOptions engine{.model_path = model.path(), .compute = "f32", .threads = 1};
+  const auto name = [&](const std::string& attention) {
+    EngineOptions options = engine;
+    options.attention = attention;
+    const Result<std::unique_ptr<Engine>> loaded = Engine::Load(options);
+    if (!loaded) return loaded.error().message;
+    const Result<std::string> compression = EsaCompressionOf(**loaded);
+    return compression ? *compression : compression.error().message;
+  };
+  ASSERT_TRUE(FitEsaCompression({.engine = engine}));
+  const std::string first = name("esa");
+  EXPECT_EQ(first.size(), 16u) << first;
+  EXPECT_EQ(first.find_first_not_of("0123456789abcdef"), std::string::npos) << first;
+  EXPECT_EQ(name("esa,dim=1"), first);
+  EXPECT_EQ(name("yarn:factor=2+esa"), first);
+  for (const char* const without : {"full", "longheads,chunk=16,window=128", "esa,score=exact"}) {
+    EXPECT_EQ(name(without), "") << without;
+  }
+  ASSERT_TRUE(FitEsaCompression({.engine = engine, .n_local = 100}));
+  EXPECT_EQ(name("esa"), first);
+  const std::string other_distance = name("esa,n_local=100");
+  EXPECT_EQ(other_distance.size(), 16u) << other_distance;
+  EXPECT_NE(other_distance, first);
+  ASSERT_TRUE(FitEsaCompression({.engine = engine, .dim = 16}));
+  const std::string smaller = name("esa");
+  EXPECT_EQ(smaller.size(), 16u) << smaller;
+  EXPECT_NE(smaller, first);
+  ASSERT_TRUE(FitEsaCompression({.engine = engine}));
+  EXPECT_EQ(name("esa"), first);
+}
+
 TEST_F(EsaCompressionTest, RecallIsWholeWhereNothingIsCompressed) {
   const ModelFile model(TinyLlama({.context_length = 256, .seed = 3}));
   EsaFitOptions options{.engine = {.model_path = model.path(), .compute = "f32", .threads = 1}};

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "eval/text_hash.h"
 
 namespace longheads {
@@ -22,6 +23,14 @@ Result<int64_t> TemplateTokens(const Engine& engine, const CancelToken* cancel) 
   return static_cast<int64_t>(chat.size()) - static_cast<int64_t>(plain.size());
 }
 
+Result<Json> ParseLine(const std::string& text) try {
+  Json line = ParseJson(text);
+  if (line.is_object()) return line;
+  return InvalidInput("is no JSON object");
+} catch (const nlohmann::json::exception& error) {
+  return InvalidInput(fmt::format("is no JSON object ({})", error.what()));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<BenchmarkTask>> BenchmarkTask::Create(Benchmark benchmark,
@@ -35,11 +44,13 @@ Result<std::unique_ptr<BenchmarkTask>> BenchmarkTask::Create(Benchmark benchmark
 Result<BenchmarkItem> BenchmarkTask::Read(const Place& place) const {
   const BenchmarkDataset& dataset = datasets_[place.dataset];
   LH_ASSIGN(const std::string text, dataset.lines.Line(place.line));
-  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!line.is_object()) return InvalidInput(dataset.lines.PlaceOf(place.line) + ": is no JSON object");
-  Result<BenchmarkItem> item = benchmark_.read(dataset, line);
-  if (!item)
-    return InvalidInput(fmt::format("{}: {}", dataset.lines.PlaceOf(place.line), item.error().message));
+  const auto wrong = [&](const Error& error) {
+    return InvalidInput(fmt::format("{}: {}", dataset.lines.PlaceOf(place.line), error.message));
+  };
+  const Result<Json> line = ParseLine(text);
+  if (!line) return wrong(line.error());
+  Result<BenchmarkItem> item = benchmark_.read(dataset, *line);
+  if (!item) return wrong(item.error());
   return item;
 }
 
@@ -80,7 +91,7 @@ Status BenchmarkTask::AddSamples(std::size_t d, int64_t most) {
     documents[at->second].push_back(std::move(sample));
   }
   for (std::vector<Sample>& questions : documents) {
-    if (questions.size() == 1) questions[0].document.clear();
+    for (const Sample& question : questions) places_[question.id].shares_text = questions.size() > 1;
     std::ranges::move(questions, std::back_inserter(samples_));
   }
   return {};
@@ -100,8 +111,12 @@ Result<Question> BenchmarkTask::Ask(const Engine& engine, PromptForm form, const
   LH_ASSIGN(CutPrompt cut, CutToLimit(engine.tokenizer(), prompt.text, prompt.marked_end, benchmark_.cut,
                                       benchmark_.limit, dataset.max_new, around, cancel));
   Question question;
-  question.text.shared = std::move(cut.head);
-  question.text.rest = std::move(cut.tail);
+  if (place->second.shares_text) {
+    question.text.shared = std::move(cut.head);
+    question.text.rest = std::move(cut.tail);
+  } else {
+    question.text.rest = cut.head + cut.tail;
+  }
   question.plain = dataset.plain;
   question.max_new = dataset.max_new;
   question.stops = dataset.stops;

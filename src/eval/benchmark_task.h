@@ -62,6 +62,7 @@ class BenchmarkTask : public QuestionTask {
   struct Place {
     std::size_t dataset;
     int64_t line;
+    bool shares_text = false;  // with another sample of the run
   };
 
   BenchmarkTask(Benchmark benchmark, std::vector<BenchmarkDataset> datasets)

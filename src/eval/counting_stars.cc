@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "base/json.h"
 #include "eval/random.h"
 #include "eval/text_hash.h"
 #include "formats/input_file.h"
@@ -32,6 +33,12 @@ constexpr const char* kAnswerBegin = "\n{\"little_penguin\": [";
 int64_t MaxNew(const CountingStarsOptions& options, std::size_t n_stars) {
   return options.max_new > 0 ? options.max_new
                              : static_cast<int64_t>(n_stars) * kTokensPerStar + kTokensAround;
+}
+
+// The official sizes are words; a line need not have one.
+double ContextWords(const Json& line) {
+  const Json size = line.value("context_size", Json(0));
+  return size.is_number() ? std::clamp(size.get<double>(), 0.0, double{kLongest}) : 0;
 }
 
 }  // namespace
@@ -68,11 +75,8 @@ Result<std::unique_ptr<Task>> CountingStarsTask::FromFile(const std::string& pat
       continue;
     }
     const int64_t n_stars = static_cast<int64_t>(question->references.size());
-    // The official sizes are words.
     LH_ASSIGN(const std::string line, task->file_->Line(i));
-    const Json size = Json::parse(line).value("context_size", Json(0));
-    sample.tokens =
-        static_cast<int64_t>((size.is_number() ? size.get<double>() : 0) / options.words_per_token);
+    sample.tokens = static_cast<int64_t>(ContextWords(ParseJson(line)) / options.words_per_token);
     sample.cell = {{"stars", n_stars}, {"length", sample.tokens}};
     task->samples_.push_back(std::move(sample));
   }
@@ -106,10 +110,14 @@ std::vector<int64_t> CountingStarsTask::Stars(const Sample& sample) const {
 
 Result<Question> CountingStarsTask::Read(const Sample& sample) const try {
   LH_ASSIGN(const std::string line, file_->Line(sample.number));
-  const Json json = Json::parse(line);
+  const Json json = ParseJson(line);
   Question question;
   question.text.rest = json.at("question").get<std::string>();
-  const std::vector<int64_t> stars = json.at("reference_counting_results").get<std::vector<int64_t>>();
+  constexpr const char* kStars = "reference_counting_results";
+  std::vector<int64_t> stars;
+  for (const Json& star : json.at(kStars).get_ref<const Json::array_t&>()) {
+    stars.push_back(ToCount(star, kStars));
+  }
   if (stars.empty()) return InvalidInput(file_->PlaceOf(sample.number) + ": no numbers to find");
   question.references = stars;
   return question;

@@ -106,6 +106,30 @@ TEST_F(CountingStarsTest, ReadsTheOfficialFormat) {
   EXPECT_NE(damaged.error().message.find("line 2"), std::string::npos) << damaged.error().message;
 }
 
+TEST_F(CountingStarsTest, WhatNoFileSaysIsRefusedInASentence) {
+  const std::string file = directory_.File("bad.jsonl");
+  const std::string nested = std::string(100'000, '[') + std::string(100'000, ']');
+  const std::string begin = "{\"question\": \"q\", \"reference_counting_results\": ";
+  AppendText(file, nested + "\n" + begin + nested + "}\n" + begin + "[1e300]}\n" + begin + "7}\n");
+  AppendText(file, begin + "[3], \"context_size\": 1e300}\n");
+  const auto task = MakeTask(CountingStarsKind(), {{"data", file}});
+  ASSERT_TRUE(task) << task.error().message;
+  const auto& stars = static_cast<CountingStarsTask&>(**task);
+  const auto problem = [&](std::size_t i) {
+    const auto question = stars.Ask(*engine_, PromptForm::kChat, stars.samples()[i], nullptr);
+    return question ? "" : question.error().message;
+  };
+  ASSERT_EQ(stars.samples().size(), 5u);
+  EXPECT_NE(problem(0).find("line 1 is no sample of Counting-Stars"), std::string::npos) << problem(0);
+  for (const std::size_t i : {0U, 1U}) {
+    EXPECT_NE(problem(i).find("nested too deeply"), std::string::npos) << problem(i);
+  }
+  for (const std::size_t i : {2U, 3U}) EXPECT_NE(problem(i), "");
+  // A size that no text has is no reason to fail.
+  EXPECT_EQ(problem(4), "");
+  EXPECT_GT(stars.samples()[4].cell.at("length"), 0);
+}
+
 TEST_F(CountingStarsTest, AFileThatIsNotThereOrEmptyIsNamed) {
   const auto missing = MakeTask(CountingStarsKind(), {{"data", "/nowhere/stars.jsonl"}});
   ASSERT_FALSE(missing);

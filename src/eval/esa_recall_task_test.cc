@@ -38,5 +38,37 @@ TEST(EsaRecallTask, EveryLayerHasARecallAndTheMethodIsEsa) {
   EXPECT_LE(records[0].measured.score, 1);
 }
 
+TEST(EsaRecallTask, AnotherFitIsAnotherSample) {
+  const TestDirectory directory;
+  const CacheFolder cache;
+  const std::string model = TinyModelFile(directory);
+  const EngineOptions engine{.model_path = model, .compute = "f32", .threads = 1};
+  std::string text;
+  for (int i = 0; i < 900; ++i) text += std::to_string(i * 7919 % 1009) + " ";
+  EsaRecallTask task(Haystack::FromText("text", text), {.from = 900, .to = 1000, .k = 50, .n_samples = 1});
+  int n_run = 0;
+  const TaskHooks hooks{.load = [&](const std::string& spec) { return LoadTiny(model, spec); },
+                        .engine_options = engine,
+                        .on_sample = [&](const TaskRecord&, bool from_file,
+                                         const TaskProgress&) { n_run += from_file ? 0 : 1; }};
+  const auto measure = [&] {
+    std::vector<TaskRecord> records;
+    const Status status = RunTask({.attention = {}, .out_dir = directory.File("out")}, task, hooks, records);
+    EXPECT_TRUE(status) << status.error().message;
+    return records;
+  };
+  ASSERT_TRUE(FitEsaCompression({.engine = engine}));
+  const std::vector<TaskRecord> first = measure();
+  measure();
+  EXPECT_EQ(n_run, 1);
+  ASSERT_TRUE(FitEsaCompression({.engine = engine, .dim = 16}));
+  const std::vector<TaskRecord> other = measure();
+  EXPECT_EQ(n_run, 2);
+  ASSERT_EQ(first.size(), 1u);
+  ASSERT_EQ(other.size(), 1u);
+  EXPECT_NE(other[0].fingerprint, first[0].fingerprint);
+  EXPECT_EQ(other[0].measured.values.at("dim"), 16);
+}
+
 }  // namespace
 }  // namespace longheads

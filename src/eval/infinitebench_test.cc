@@ -2,13 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
+
 namespace longheads {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 Result<BenchmarkItem> Read(std::string_view dataset, const std::string& line) {
-  return ReadInfiniteBench(*FindInfiniteBench(dataset), Json::parse(line));
+  return ReadInfiniteBench(*FindInfiniteBench(dataset), ParseJson(line));
 }
 
 double Judge(std::string_view dataset, const std::string& line, std::string_view answer,

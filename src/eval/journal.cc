@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -31,7 +32,37 @@ std::vector<std::string> WholeLines(const std::string& text, std::size_t& end) {
   return lines;
 }
 
+bool IsNumber(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 }  // namespace
+
+std::string ExperimentOfJournal(const std::string& name) {
+  const std::size_t dash = name.rfind('-');
+  if (dash == std::string::npos) return name;
+  const std::string_view part = std::string_view(name).substr(dash + 1);
+  const std::size_t of = std::min(part.find("of"), part.size());
+  const bool is_part = IsNumber(part.substr(0, of)) && IsNumber(part.substr(std::min(of + 2, part.size())));
+  return is_part ? name.substr(0, dash) : name;
+}
+
+Result<std::size_t> ReadJournalLines(const std::string& path, std::string_view a_case,
+                                     const std::function<Status(const std::string& line)>& take) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in.good() && !in.eof()) return MakeError(ErrorKind::kIo, fmt::format("{} cannot be read", path));
+  std::size_t end = 0;
+  const std::vector<std::string> lines = WholeLines(text, end);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const Status taken = take(lines[i]);
+    if (!taken) {
+      return InvalidInput(fmt::format("line {} of {} is not {} ({}): mend it, or use another --out", i + 1,
+                                      path, a_case, taken.error().message));
+    }
+  }
+  return end;
+}
 
 Result<JournalFile> JournalFile::Open(const std::string& directory, std::string_view name,
                                       std::string_view a_case,
@@ -56,21 +87,9 @@ Result<JournalFile> JournalFile::Open(const std::string& directory, std::string_
           ErrorKind::kIo,
           fmt::format("another run writes to {}: wait for it, or use another --out", journal.path_));
     }
-    std::ifstream in(journal.path_, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-    if (!in.good() && !in.eof()) {
-      return MakeError(ErrorKind::kIo, fmt::format("{} cannot be read", journal.path_));
-    }
-    std::size_t end = 0;
-    const std::vector<std::string> lines = WholeLines(text, end);
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      const Status taken = take(lines[i]);
-      if (!taken) {
-        return InvalidInput(fmt::format("line {} of {} is not {} ({}): mend it, or use another --out", i + 1,
-                                        journal.path_, a_case, taken.error().message));
-      }
-    }
-    if (end < text.size()) fs::resize_file(journal.path_, end, error);
+    LH_ASSIGN(const std::size_t end, ReadJournalLines(journal.path_, a_case, take));
+    const std::uintmax_t size = fs::file_size(journal.path_, error);
+    if (!error && end < size) fs::resize_file(journal.path_, end, error);
     if (error) return tl::unexpected<Error>(CannotWrite(journal.path_, error.value()));
   }
   return journal;

@@ -2,6 +2,7 @@
 // and a summary beside it. What a line and the summary say is the experiment's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -15,12 +16,20 @@
 
 namespace longheads {
 
+// The experiment whose results the journal NAME.jsonl holds: "needle" of "needle", and of "needle-2of4",
+// which is of one part of its samples.
+std::string ExperimentOfJournal(const std::string& name);
+
+// Gives each whole line of a journal to `take`, and where the last of them ends. A line that `take` refuses
+// is an error that names it: it is not `a_case` ("a passkey case").
+Result<std::size_t> ReadJournalLines(const std::string& path, std::string_view a_case,
+                                     const std::function<Status(const std::string& line)>& take);
+
 // DIR/NAME.jsonl and DIR/NAME.csv.
 class JournalFile {
  public:
-  // Makes the directory and the file where they are missing, and gives each line of the file to `take`. A
-  // last line that was not finished is cut off; a line that `take` refuses is an error that names it: it is
-  // not `a_case` ("a passkey case").
+  // Makes the directory and the file where they are missing, and gives each line of the file to `take`
+  // (ReadJournalLines). A last line that was not finished is cut off.
   static Result<JournalFile> Open(const std::string& directory, std::string_view name,
                                   std::string_view a_case,
                                   const std::function<Status(const std::string& line)>& take);

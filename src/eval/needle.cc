@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 
@@ -26,8 +27,13 @@ constexpr int64_t kMostRounds = 1000;
 
 double DepthOf(const Sample& sample) { return sample.cell.at("depth").get<double>(); }
 
-// Of a sample that came from a file.
-int64_t RepeatOf(const Sample& sample) { return std::stoll(sample.id.substr(sample.id.rfind('-') + 1)); }
+// Of a sample that came from a file: the number at the end of its id.
+int64_t RepeatOf(const Sample& sample) {
+  int64_t repeat = 0;
+  const char* const end = sample.id.data() + sample.id.size();
+  std::from_chars(sample.id.data() + sample.id.rfind('-') + 1, end, repeat);
+  return repeat;
+}
 
 // numpy.linspace(0, 100, n)[d] to the last bit: of 25, the 15th is a little more than 62.5, and rounds to 63.
 double LinearDepth(int64_t d, int64_t n) {
@@ -40,11 +46,35 @@ double LogisticDepth(double x) {
   return std::nearbyint(100 * (1 / (1 + std::exp(0.1 * (x - 50)))) * 1000) / 1000;
 }
 
-std::string FileName(std::string model, int64_t length, double depth, int64_t version) {
+// As the published program has it in names of files.
+std::string InFileName(std::string model) {
   std::ranges::replace_if(
       model, [](char c) { return std::string_view("./ :;").find(c) != std::string_view::npos; }, '_');
-  return fmt::format("{}_len_{}_depth_{}{}", model, length, static_cast<int64_t>(depth * 100),
-                     version == 1 ? "" : fmt::format("_version_{}", version));
+  return model;
+}
+
+std::string ModelAndMethod(const TaskSetup& setup) {
+  return fmt::format("{}_{}", std::filesystem::path(setup.model.model).stem().string(), setup.attention);
+}
+
+// The published program's file for a cell, without its ending: that is in "file_name".
+Json OfficialResult(const TaskRecord& r) {
+  const std::string model = ModelAndMethod(r.setup);
+  const int64_t length = r.sample.cell.at("length").get<int64_t>();
+  const double depth = DepthOf(r.sample);
+  const int64_t version = RepeatOf(r.sample) + 1;
+  return {{"model", model},
+          {"context_length", length},
+          {"depth_percent", depth},
+          {"version", version},
+          {"needle", r.setup.options.at("needle")},
+          {"model_response", r.measured.answer},
+          {"score", r.measured.score == 1 ? 10 : 1},
+          {"test_duration_seconds", r.seconds},
+          {"test_timestamp_utc", r.time},
+          {"file_name",
+           fmt::format("{}_len_{}_depth_{}{}", InFileName(model), length, static_cast<int64_t>(depth * 100),
+                       version == 1 ? "" : fmt::format("_version_{}", version))}};
 }
 
 }  // namespace
@@ -131,30 +161,19 @@ Score NeedleTask::Judge(const Question&, const std::string& answer) const {
   return {.value = ShareContained(answer, options_.expected, LetterCase::kIgnored) == 1 ? 1.0 : 0.0};
 }
 
-Status NeedleTask::Export(const std::string& directory, std::span<const TaskRecord> records) const {
+Status NeedleTask::Export(const std::string& directory, std::span<const TaskRecord> run) const {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::path(directory) / "needle-results";
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return MakeError(ErrorKind::kIo, fmt::format("{}: {}", folder.string(), error.message()));
+  LH_ASSIGN(const std::vector<TaskRecord> records, AllRecords(directory, name(), run));
   for (const TaskRecord& r : records) {
     if (!r.failed.empty()) continue;
-    const std::string model =
-        fmt::format("{}_{}", fs::path(r.setup.model.model).stem().string(), r.setup.attention);
-    const int64_t length = r.sample.cell.at("length").get<int64_t>();
-    const int64_t version = RepeatOf(r.sample) + 1;
-    const std::string name = FileName(model, length, DepthOf(r.sample), version);
-    const Json json = {{"model", model},
-                       {"context_length", length},
-                       {"depth_percent", DepthOf(r.sample)},
-                       {"version", version},
-                       {"needle", options_.needle},
-                       {"model_response", r.measured.answer},
-                       {"score", r.measured.score == 1 ? 10 : 1},
-                       {"test_duration_seconds", r.seconds},
-                       {"test_timestamp_utc", r.time},
-                       {"file_name", name}};
-    LH_TRY(WriteFile((folder / (name + "_results.json")).string(), JsonLine(json) + "\n"));
+    const fs::path folder = fs::path(directory) / "needle-results" /
+                            fmt::format("{}-{}", InFileName(ModelAndMethod(r.setup)), r.fingerprint);
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) return MakeError(ErrorKind::kIo, fmt::format("{}: {}", folder.string(), error.message()));
+    const Json result = OfficialResult(r);
+    const std::string file = result.at("file_name").get<std::string>() + "_results.json";
+    LH_TRY(WriteFile((folder / file).string(), JsonLine(result) + "\n"));
   }
   return {};
 }
@@ -180,9 +199,9 @@ TaskKind NeedleKind() {
           "The protocol is LLMTest_NeedleInAHaystack's: the needle stands behind the last sentence that ends "
           "within\nits depth. Instead of a judge, an answer is right when it has the phrases of --expect. "
           "--out "
-          "also writes\nthe official result files, a JSON for each cell, into DIR/needle-results (score 10 "
-          "or "
-          "1).\n\nExample:\n  longheads eval needle --attn 'full;longheads' --lengths 4k,8k,16k --depths 11 "
+          "also writes\nthe official result files, a JSON for each cell, into a folder of DIR/needle-results "
+          "for each setup (score\n10 or 1).\n\nExample:\n  longheads eval needle --attn 'full;longheads' "
+          "--lengths 4k,8k,16k --depths 11 "
           "--out "
           "results",
       .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {

@@ -33,9 +33,11 @@ class NeedleTask : public QuestionTask {
   Result<Question> Ask(const Engine& engine, PromptForm form, const Sample& sample,
                        const CancelToken* cancel) const override;
   Score Judge(const Question& question, const std::string& answer) const override;
-  // DIR/needle-results/MODEL_len_N_depth_P_results.json for each cell, as the published program writes them:
-  // P is the hundredths of a percent, cut off. Of more than 775 sigmoid depths some share a file, as there.
-  Status Export(const std::string& directory, std::span<const TaskRecord> records) const override;
+  // DIR/needle-results/MODEL-FINGERPRINT/MODEL_len_N_depth_P_results.json for each cell of all records in
+  // DIR, a folder for each setup, the files as the published program writes them. MODEL is the model's and
+  // the method's name, P the hundredths of a percent, cut off. Of more than 775 sigmoid depths some share a
+  // file, as there.
+  Status Export(const std::string& directory, std::span<const TaskRecord> run) const override;
 
  private:
   Haystack haystack_;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <tuple>
+
 #include "eval/task_run.h"
 #include "eval/tiny_engine_for_test.h"
 
@@ -25,6 +28,25 @@ NeedleOptions Options() {
 
 class NeedleTest : public testing::Test {
  protected:
+  std::vector<TaskRecord> Run(NeedleTask& task, const TaskRunOptions& options, const std::string& model) {
+    std::vector<TaskRecord> records;
+    const TaskHooks hooks{.load = [&](const std::string& attention) { return LoadTiny(model, attention); }};
+    const Status status = RunTask(options, task, hooks, records);
+    EXPECT_TRUE(status) << status.error().message;
+    return records;
+  }
+
+  // Of a setup, those in its folder alone; every one must be of that setup's needle.
+  static std::map<std::string, Json> OfficialFiles(const std::string& out, const TaskRecord& of,
+                                                   const std::string& model_and_method) {
+    std::map<std::string, Json> files;
+    const std::string folder = out + "/needle-results/" + model_and_method + "-" + of.fingerprint;
+    for (const auto& file : std::filesystem::directory_iterator(folder)) {
+      files[file.path().filename().string()] = Json::parse(ReadAll(file.path().string()));
+    }
+    return files;
+  }
+
   std::string AskedText(const Sample& sample) {
     const auto question = task_.Ask(*engine_, PromptForm::kChat, sample, nullptr);
     EXPECT_TRUE(question) << question.error().message;
@@ -89,16 +111,13 @@ TEST(NeedleDepths, AreThePublishedProgramsDepths) {
 }
 
 TEST_F(NeedleTest, WritesTheOfficialResultFiles) {
-  std::vector<TaskRecord> records;
-  const std::string model = TinyModelFile(directory_);
-  const TaskHooks hooks{.load = [&](const std::string& attention) { return LoadTiny(model, attention); },
-                        .on_method = {},
-                        .on_prefill = {},
-                        .on_sample = {}};
   const std::string out = directory_.File("out");
-  ASSERT_TRUE(RunTask({.attention = {"full"}, .out_dir = out}, task_, hooks, records));
-  EXPECT_EQ(records.size(), 6u);
-  const Json json = Json::parse(ReadAll(out + "/needle-results/tiny_full_len_1500_depth_5000_results.json"));
+  const std::vector<TaskRecord> records =
+      Run(task_, {.attention = {"full"}, .out_dir = out}, TinyModelFile(directory_));
+  ASSERT_EQ(records.size(), 6u);
+  std::map<std::string, Json> files = OfficialFiles(out, records[0], "tiny_full");
+  EXPECT_EQ(files.size(), 6u);
+  const Json json = files["tiny_full_len_1500_depth_5000_results.json"];
   EXPECT_EQ(json.at("model"), "tiny_full");
   EXPECT_EQ(json.at("context_length"), 1500);
   EXPECT_EQ(json.at("depth_percent"), 50.0);
@@ -106,7 +125,6 @@ TEST_F(NeedleTest, WritesTheOfficialResultFiles) {
   EXPECT_EQ(json.at("needle"), "The NEEDLE lies in Kiel.");
   EXPECT_EQ(json.at("score"), records[4].measured.score == 1 ? 10 : 1);
   EXPECT_TRUE(json.contains("model_response") && json.contains("test_timestamp_utc"));
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out + "/needle-results"), {}), 6);
 }
 
 // int(depth * 100) of Python: 1.799 percent are 179 hundredths, and 73.106 are 7310.
@@ -115,20 +133,72 @@ TEST_F(NeedleTest, FilesAreNamedByHundredthsThatAreCutOff) {
   options.lengths = {400};
   options.depths = NeedleDepths(11, true);
   NeedleTask task(Haystack::FromText("text", Sentences(500)), options);
-  std::vector<TaskRecord> records;
-  const std::string model = TinyModelFile(directory_);
-  const TaskHooks hooks{.load = [&](const std::string& attention) { return LoadTiny(model, attention); }};
   const std::string out = directory_.File("out");
-  ASSERT_TRUE(RunTask({.attention = {"full"}, .out_dir = out}, task, hooks, records));
+  const std::vector<TaskRecord> records =
+      Run(task, {.attention = {"full"}, .out_dir = out}, TinyModelFile(directory_));
+  ASSERT_EQ(records.size(), 11u);
+  std::map<std::string, Json> files = OfficialFiles(out, records[0], "tiny_full");
+  EXPECT_EQ(files.size(), 11u);
   const std::vector<std::string> hundredths = {"0",    "179",  "474",  "1192", "2689", "5000",
                                                "7310", "8808", "9525", "9820", "10000"};
   for (std::size_t d = 0; d < hundredths.size(); ++d) {
     const std::string name = "tiny_full_len_400_depth_" + hundredths[d];
-    const Json json = Json::parse(ReadAll(out + "/needle-results/" + name + "_results.json"));
+    const Json json = files[name + "_results.json"];
+    ASSERT_TRUE(json.is_object()) << name;
     EXPECT_EQ(json.at("depth_percent"), options.depths[d]);
     EXPECT_EQ(json.at("file_name"), name);
   }
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out + "/needle-results"), {}), 11);
+}
+
+// Two needles, two methods, two models and two parts of the samples in one folder, one run after the other.
+TEST_F(NeedleTest, NoExperimentTakesAnothersOfficialFiles) {
+  NeedleOptions options = Options();
+  options.lengths = {400};
+  NeedleTask first(Haystack::FromText("text", Sentences(500)), options);
+  options.needle = "The SPOON lies in Bonn.";
+  options.expected = {"Bonn"};
+  NeedleTask second(Haystack::FromText("text", Sentences(500)), options);
+  const std::string model = TinyModelFile(directory_), out = directory_.File("out");
+  const std::string other_model = directory_.File("tiny.other");  // the same stem
+  ASSERT_TRUE(TinyLlamaBuilder({.seed = 8}).Write(other_model));
+
+  const auto run = [&](NeedleTask& task, const std::string& method, const std::string& part,
+                       const std::string& file) {
+    return Run(task, {.attention = {method}, .form = "plain", .out_dir = out, .shard = *ParseShard(part)},
+               file)
+        .front();
+  };
+  const std::string other_method = "streaming-llm,start=4,recent=64";
+  const TaskRecord full = run(first, "full", "1/2", model);
+  const TaskRecord streaming = run(first, other_method, "1/1", model);
+  const TaskRecord spoon = run(second, "full", "1/1", model);
+  const TaskRecord of_other_model = run(first, "full", "1/1", other_model);
+  run(first, "full", "2/2", model);
+
+  const std::string streaming_name = "tiny_" + other_method;
+  for (const auto& [record, name, needle] :
+       {std::tuple(full, std::string("tiny_full"), "NEEDLE"), std::tuple(streaming, streaming_name, "NEEDLE"),
+        std::tuple(spoon, std::string("tiny_full"), "SPOON"),
+        std::tuple(of_other_model, std::string("tiny_full"), "NEEDLE")}) {
+    const std::map<std::string, Json> files = OfficialFiles(out, record, name);
+    EXPECT_EQ(files.size(), 3u) << name << " " << needle;
+    for (const auto& [file, json] : files) {
+      EXPECT_NE(json.at("needle").get<std::string>().find(needle), std::string::npos) << file;
+      EXPECT_EQ(json.at("model"), name);
+    }
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out + "/needle-results"), {}), 4);
+}
+
+// A run that finds all its samples in the journal writes what was removed.
+TEST_F(NeedleTest, ExportsAreWrittenAgainFromTheJournal) {
+  const std::string model = TinyModelFile(directory_), out = directory_.File("out");
+  const TaskRunOptions options{.attention = {"full"}, .out_dir = out};
+  const TaskRecord first = Run(task_, options, model).front();
+  const std::map<std::string, Json> files = OfficialFiles(out, first, "tiny_full");
+  std::filesystem::remove_all(out + "/needle-results");
+  Run(task_, options, model);
+  EXPECT_EQ(OfficialFiles(out, first, "tiny_full"), files);
 }
 
 TEST(NeedleKind, RefusesByName) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/json.h"
 #include "eval/random.h"
 #include "eval/text_hash.h"
 #include "formats/line_file.h"
@@ -76,7 +77,7 @@ Result<std::vector<BenchNeedle>> ReadBenchNeedles(const std::string& path) {
   for (int64_t i = 0; i < file.n_lines(); ++i) {
     LH_ASSIGN(const std::string line, file.Line(i));
     try {
-      const Json json = Json::parse(line);
+      const Json json = ParseJson(line);
       if (json.at("language").get<std::string>() != "English") continue;
       const std::string question = json.at("retrieval_question").get<std::string>();
       BenchNeedle needle{.sentence = json.at("needle").get<std::string>(),

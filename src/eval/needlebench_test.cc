@@ -91,6 +91,19 @@ TEST_F(NeedleBenchTest, ReadsTheOfficialNeedles) {
   EXPECT_NE(ReadBenchNeedles(file).error().message.find("line 6"), std::string::npos);
 }
 
+TEST_F(NeedleBenchTest, ANeedleNestedTooDeeplyIsRefusedInASentence) {
+  const std::string nested = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const std::string& line : {nested, "{\"language\": \"English\", \"needle\": " + nested + "}"}) {
+    const std::string file = directory_.File("nested.jsonl");
+    std::ofstream(file) << line << '\n';
+    const auto needles = ReadBenchNeedles(file);
+    ASSERT_FALSE(needles);
+    EXPECT_TRUE(needles.error().message.starts_with(file + ", line 1 is no needle of NeedleBench"));
+    EXPECT_NE(needles.error().message.find("nested too deeply"), std::string::npos)
+        << needles.error().message;
+  }
+}
+
 TEST_F(NeedleBenchTest, RefusesByName) {
   const auto refused = [](TaskOptions::Values values, const std::string& words) {
     const auto task = MakeTask(NeedleBenchKind(), std::move(values));

@@ -56,8 +56,9 @@ Result<PasskeySetup> Setup(const PasskeyOptions& options, const Engine& engine, 
                       .seed = options.seed};
 }
 
-// In the order of their keys' places, so that each needs at most a little more of the common text.
-std::vector<PasskeyCase> Cases(const PasskeyOptions& options) {
+// Of all shards, in the order of their keys' places, so that each needs at most a little more of the common
+// text.
+std::vector<PasskeyCase> AllCases(const PasskeyOptions& options) {
   std::vector<PasskeyCase> cases;
   for (const int64_t length : options.lengths) {
     for (int64_t d = 0; d < options.n_depths; ++d) {
@@ -70,6 +71,14 @@ std::vector<PasskeyCase> Cases(const PasskeyOptions& options) {
   std::stable_sort(cases.begin(), cases.end(), [](const PasskeyCase& a, const PasskeyCase& b) {
     return a.length * a.depth_ppm < b.length * b.depth_ppm;
   });
+  return cases;
+}
+
+std::vector<PasskeyCase> CasesOf(const Shard& shard, const std::vector<PasskeyCase>& all) {
+  std::vector<PasskeyCase> cases;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (shard.Has(static_cast<int64_t>(i))) cases.push_back(all[i]);
+  }
   return cases;
 }
 
@@ -115,9 +124,16 @@ struct Run {
 
   // Null where the case is to be run.
   const PasskeyRecord* Done(const std::string& attention, const PasskeyCase& c) const;
+  // Of a case that nothing is known of yet.
+  PasskeyRecord Record(const std::string& attention, const PasskeyCase& c) const;
   Status CheckMethods();
+  Status CheckModel(const Engine& engine);
+  Result<std::unique_ptr<Engine>> Load(const std::string& attention) const;
   // Fills in what comes of the case.
   Status RunCase(Engine& engine, PromptReader& reader, PasskeyRecord& record);
+  Status RunCases(Engine& engine, const std::string& attention, std::span<const PasskeyCase> left);
+  Status FailCases(const std::string& attention, std::span<const PasskeyCase> left,
+                   const std::string& reason);
   Status RunMethod(const std::string& attention);
 };
 
@@ -126,24 +142,38 @@ const PasskeyRecord* Run::Done(const std::string& attention, const PasskeyCase& 
   return found != nullptr && !found->failed.empty() && options.retry_failed ? nullptr : found;
 }
 
-// Loads the model once with every method: what is wrong with one of them shows before hours of work.
+PasskeyRecord Run::Record(const std::string& attention, const PasskeyCase& c) const {
+  return {.setup = setup,
+          .attention = attention,
+          .which = c,
+          .key = PasskeyKey(options.seed, c),
+          .answer = {},
+          .by = by};
+}
+
+// Loads the model once with every method: what is wrong with one of them shows before hours of work. Who
+// keeps going needs only one that can be loaded, for what all have in common.
 Status Run::CheckMethods() {
-  bool first = true;
   for (const std::string& attention : options.attention) {
-    LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
-    if (first) {
-      LH_ASSIGN(const PromptForm form, ResolvePromptForm(options.form, *engine));
-      LH_ASSIGN(setup, Setup(options, *engine, form));
-      by = ProvenanceOf(*engine);
-    }
-    for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(LongestText(length)));
-    if (!first) continue;
-    first = false;
-    const int64_t shortest = *std::min_element(options.lengths.begin(), options.lengths.end());
-    for (const PasskeyCase& c : cases) {
-      if (c.length == shortest && c.repeat == 0)
-        LH_TRY(BuildPasskeyPrompt(*engine, setup.style, c, PasskeyKey(options.seed, c), hooks.cancel));
-    }
+    const Result<std::unique_ptr<Engine>> engine = hooks.load(attention);
+    if (!engine && options.keep_going && attention != options.attention.back()) continue;
+    if (!engine) return tl::unexpected<Error>(engine.error());
+    if (options.keep_going) return CheckModel(**engine);
+    if (attention == options.attention.front()) LH_TRY(CheckModel(**engine));
+    for (const int64_t length : options.lengths) LH_TRY((*engine)->ExpectText(LongestText(length)));
+  }
+  return {};
+}
+
+// What is the same for all methods.
+Status Run::CheckModel(const Engine& engine) {
+  LH_ASSIGN(const PromptForm form, ResolvePromptForm(options.form, engine));
+  LH_ASSIGN(setup, Setup(options, engine, form));
+  by = ProvenanceOf(engine);
+  const int64_t shortest = *std::min_element(options.lengths.begin(), options.lengths.end());
+  for (const PasskeyCase& c : AllCases(options)) {
+    if (c.length == shortest && c.repeat == 0)
+      LH_TRY(BuildPasskeyPrompt(engine, setup.style, c, PasskeyKey(options.seed, c), hooks.cancel));
   }
   return {};
 }
@@ -188,6 +218,25 @@ Status Run::RunCase(Engine& engine, PromptReader& reader, PasskeyRecord& record)
   return MakeError(ErrorKind::kOutOfMemory, "out of memory");
 }
 
+// What it says of itself is about the longest text.
+Result<std::unique_ptr<Engine>> Run::Load(const std::string& attention) const {
+  LH_ASSIGN(std::unique_ptr<Engine> engine, hooks.load(attention));
+  const Result<bool> expected = engine->ExpectText(LongestText(*std::ranges::max_element(options.lengths)));
+  // Shorter ones may do.
+  if (!expected && !options.keep_going) return tl::unexpected<Error>(expected.error());
+  return engine;
+}
+
+Status Run::FailCases(const std::string& attention, std::span<const PasskeyCase> left,
+                      const std::string& reason) {
+  for (const PasskeyCase& c : left) {
+    PasskeyRecord record = Record(attention, c);
+    record.failed = reason;
+    LH_TRY(log.AddRun(record));
+  }
+  return {};
+}
+
 Status Run::RunMethod(const std::string& attention) {
   std::vector<PasskeyCase> left;
   for (const PasskeyCase& c : cases) {
@@ -198,24 +247,23 @@ Status Run::RunMethod(const std::string& attention) {
     }
   }
   if (left.empty()) return {};
-  LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
-  // What it says of itself is about the longest text.
-  LH_TRY(engine->ExpectText(LongestText(*std::ranges::max_element(options.lengths))));
-  if (hooks.on_method) hooks.on_method(*engine, attention);
-  if (engine->FollowsTextLength()) {  // what was read for one length is of no use for another
+  const Result<std::unique_ptr<Engine>> engine = Load(attention);
+  if (!engine && options.keep_going) return FailCases(attention, left, engine.error().message);
+  if (!engine) return tl::unexpected<Error>(engine.error());
+  if (hooks.on_method) hooks.on_method(**engine, attention);
+  if ((*engine)->FollowsTextLength()) {  // what was read for one length is of no use for another
     std::ranges::stable_sort(left, {}, &PasskeyCase::length);
   }
-  PromptReader reader(*engine, /*share=*/true);
+  return RunCases(**engine, attention, left);
+}
+
+Status Run::RunCases(Engine& engine, const std::string& attention, std::span<const PasskeyCase> left) {
+  PromptReader reader(engine, /*share=*/true);
   for (const PasskeyCase& c : left) {
     if (Cancelled(hooks.cancel)) return Interrupted();
     const auto start = std::chrono::steady_clock::now();
-    PasskeyRecord record{.setup = setup,
-                         .attention = attention,
-                         .which = c,
-                         .key = PasskeyKey(options.seed, c),
-                         .answer = {},
-                         .by = by};
-    const Status done = RunCase(*engine, reader, record);
+    PasskeyRecord record = Record(attention, c);
+    const Status done = RunCase(engine, reader, record);
     if (!done && done.error().kind == ErrorKind::kCancelled) return Interrupted();
     if (!done) {
       record.failed = done.error().message;
@@ -253,7 +301,7 @@ Status RunPasskey(const PasskeyOptions& given, const PasskeyHooks& hooks,
   PasskeyOptions options = given;
   DropRepeats(options.attention);
   DropRepeats(options.lengths);
-  std::vector<PasskeyCase> cases = Cases(options);
+  std::vector<PasskeyCase> cases = CasesOf(options.shard, AllCases(options));
   const int64_t n_cases = static_cast<int64_t>(options.attention.size() * cases.size());
   Run run{.options = options,
           .hooks = hooks,
@@ -270,7 +318,7 @@ Status RunPasskey(const PasskeyOptions& given, const PasskeyHooks& hooks,
     }
   }
   if (!options.out_dir.empty()) {
-    LH_ASSIGN(PasskeyJournal journal, OpenPasskeyJournal(options.out_dir));
+    LH_ASSIGN(PasskeyJournal journal, OpenPasskeyShard(options.out_dir, options.shard));
     run.log.KeepIn(std::move(journal));
   }
   Status status;

@@ -15,6 +15,7 @@
 #include "eval/passkey_journal.h"
 #include "eval/passkey_prompt.h"
 #include "eval/prompt_reader.h"
+#include "eval/task_run.h"
 
 namespace longheads {
 
@@ -44,7 +45,11 @@ struct PasskeyOptions {
   std::string backend = "auto";
   std::string rope;           // how `load` changes the model's own frequencies, as typed; for the records
   std::string trace_dir;      // gets a trace of each case that is run; empty: none
+  Shard shard = {};           // count > 1: DIR/passkey-2of4.jsonl
   bool retry_failed = false;  // runs cases that have failed before once more
+  // A method that cannot be loaded has its cases fail, and the others go on; else it ends the run before the
+  // first case.
+  bool keep_going = false;
 };
 
 inline constexpr int64_t kChatAnswerTokens = 32;
@@ -64,10 +69,10 @@ struct PasskeyHooks {
   const CancelToken* cancel = nullptr;
 };
 
-// Runs every case that out_dir does not hold yet: method by method, and within one by how deep the key lies,
-// so that the common text only grows. A case that fails is kept as failed, with its reason; the others go on.
-// `records` gets all cases that are done, also where an Error ends the
-// run. Methods and options are checked before the first case.
+// Runs every case of the shard that out_dir does not hold yet: method by method, and within one by how deep
+// the key lies, so that the common text only grows. A case that fails is kept as failed, with its reason; the
+// others go on. `records` gets all cases that are done, also where an Error ends the run. Methods and options
+// are checked before the first case.
 Status RunPasskey(const PasskeyOptions& options, const PasskeyHooks& hooks,
                   std::vector<PasskeyRecord>& records);
 

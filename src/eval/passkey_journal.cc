@@ -8,6 +8,7 @@
 
 #include "base/csv.h"
 #include "base/json.h"
+#include "eval/case_record.h"
 
 namespace longheads {
 namespace {
@@ -31,16 +32,15 @@ struct Totals {
   }
 };
 
-// Whether the case at `i` failed and was run again: what came of it then is what counts.
-bool WasRunAgain(std::span<const PasskeyRecord> records, std::size_t i) {
-  const PasskeyRecord& record = records[i];
-  return !record.failed.empty() &&
-         std::ranges::any_of(records.subspan(i + 1), [&](const PasskeyRecord& later) {
-           return later.SameCase(record.setup, record.attention, record.which);
-         });
-}
-
 }  // namespace
+
+std::string PasskeyRecord::Fingerprint() const {
+  return CaseFingerprint("passkey", attention, setup.model,
+                         {{"form", PromptFormName(setup.style.form)},
+                          {"filler", PasskeyFillerName(setup.style.filler)},
+                          {"max_tokens", setup.max_tokens},
+                          {"seed", setup.seed}});
+}
 
 std::string PasskeyJson(const PasskeyRecord& r) {
   nlohmann::ordered_json json = {
@@ -67,6 +67,7 @@ std::string PasskeyJson(const PasskeyRecord& r) {
   json["max_tokens"] = r.setup.max_tokens;
   AddModelSetup(r.setup.model, json);
   AddProvenance(r.by, json);
+  json["fingerprint"] = r.Fingerprint();
   return JsonLine(json);
 }
 
@@ -101,6 +102,7 @@ Result<PasskeyRecord> ParsePasskeyJson(const std::string& line) try {
              .max_tokens = JsonCount(json, "max_tokens"),
              .seed = json.at("seed").is_number_unsigned() ? json["seed"].get<uint64_t>()
                                                           : static_cast<uint64_t>(JsonCount(json, "seed"))};
+  LH_TRY(CheckFingerprint(json, r.Fingerprint()));
   return r;
 } catch (const nlohmann::json::exception& error) {
   return InvalidInput(error.what());
@@ -160,7 +162,12 @@ std::string PasskeyTable(std::span<const PasskeyRecord> records, std::span<const
 }
 
 Result<PasskeyJournal> OpenPasskeyJournal(const std::string& directory) {
-  return PasskeyJournal::Open(directory, {.name = "passkey",
+  return OpenPasskeyShard(directory, {});
+}
+
+Result<PasskeyJournal> OpenPasskeyShard(const std::string& directory, const Shard& shard) {
+  const std::string name = TaskJournalName("passkey", shard);
+  return PasskeyJournal::Open(directory, {.name = name,
                                           .a_case = "a passkey case",
                                           .json = PasskeyJson,
                                           .parse = ParsePasskeyJson,

@@ -11,6 +11,7 @@
 #include "eval/model_setup.h"
 #include "eval/passkey_prompt.h"
 #include "eval/provenance.h"
+#include "eval/task_run.h"
 
 namespace longheads {
 
@@ -43,10 +44,12 @@ struct PasskeyRecord {
                 const PasskeyCase& other) const {
     return which == other && attention == other_attention && setup == other_setup;
   }
+  // Of method and setup, as a line has it.
+  std::string Fingerprint() const;
 };
 
 std::string PasskeyJson(const PasskeyRecord& record);  // one line, without its end
-// Refuses a line that PasskeyJson did not write.
+// Refuses a line that PasskeyJson did not write, and one whose fingerprint is not that of what it says.
 Result<PasskeyRecord> ParsePasskeyJson(const std::string& line);
 
 // Totals by setup (whatever the seed), method and length, in the records' order, with a header line. Failed
@@ -61,5 +64,7 @@ std::string PasskeyTable(std::span<const PasskeyRecord> records, std::span<const
 using PasskeyJournal = Journal<PasskeyRecord>;
 // DIR/passkey.jsonl and DIR/passkey.csv.
 Result<PasskeyJournal> OpenPasskeyJournal(const std::string& directory);
+// DIR/passkey-2of4.jsonl and DIR/passkey-2of4.csv; the same as above where there is one shard alone.
+Result<PasskeyJournal> OpenPasskeyShard(const std::string& directory, const Shard& shard);
 
 }  // namespace longheads

@@ -49,6 +49,55 @@ TEST(PasskeyJournal, AnythingElseOfTheSetupIsAnotherCase) {
   EXPECT_TRUE(record.SameCase(record.setup, "full", record.which));
 }
 
+TEST(PasskeyJournal, LinesHaveTheFingerprintOfTheirConfiguration) {
+  const PasskeyRecord record = Example("full", 4096, true);
+  const auto same = [&](auto change) {
+    PasskeyRecord changed = record;
+    change(changed);
+    return changed.Fingerprint() == record.Fingerprint();
+  };
+  EXPECT_TRUE(same([](PasskeyRecord& r) { r.which.length = 8192; }));
+  EXPECT_TRUE(same([](PasskeyRecord& r) { r.by.threads = 7; }));
+  EXPECT_FALSE(same([](PasskeyRecord& r) { r.attention = "auto"; }));
+  EXPECT_FALSE(same([](PasskeyRecord& r) { r.setup.seed = 4; }));
+  EXPECT_FALSE(same([](PasskeyRecord& r) { r.setup.max_tokens = 5; }));
+  EXPECT_FALSE(same([](PasskeyRecord& r) { r.setup.style.form = PromptForm::kPlain; }));
+  EXPECT_FALSE(same([](PasskeyRecord& r) { r.setup.style.filler = PasskeyFiller::kLines; }));
+  EXPECT_FALSE(same([](PasskeyRecord& r) { r.setup.model.fingerprint = "fedcba9876543210"; }));
+
+  const std::string line = PasskeyJson(record);
+  EXPECT_NE(line.find("\"fingerprint\":\"" + record.Fingerprint() + "\""), std::string::npos) << line;
+  std::string other_seed = line;
+  other_seed.replace(other_seed.find("\"seed\":3"), 8, "\"seed\":4");
+  const auto refused = ParsePasskeyJson(other_seed);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("fingerprint"), std::string::npos) << refused.error().message;
+}
+
+TEST(PasskeyJournal, LineOfAnOlderProgramHasNoFingerprintAndIsReadAllTheSame) {
+  const PasskeyRecord record = Example("full", 4096, true);
+  const std::string line = PasskeyJson(record);
+  const std::string older = line.substr(0, line.find(",\"fingerprint\"")) + "}";
+  const auto back = ParsePasskeyJson(older);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->Fingerprint(), ParsePasskeyJson(line)->Fingerprint());
+  EXPECT_EQ(PasskeyJson(*back), line);
+}
+
+TEST(PasskeyJournal, EachShardHasAFileOfItsOwn) {
+  const TestDirectory directory;
+  for (const Shard shard : {Shard{1, 2}, Shard{2, 2}, Shard{1, 1}}) {
+    auto journal = OpenPasskeyShard(directory.File("out"), shard);
+    ASSERT_TRUE(journal && journal->Append(Example("full", 4096, true)));
+    ASSERT_TRUE(journal->WriteSummary());
+    EXPECT_EQ(journal->records().size(), 1u);
+  }
+  for (const std::string name : {"passkey-1of2", "passkey-2of2", "passkey"}) {
+    EXPECT_TRUE(std::filesystem::exists(directory.File("out/" + name + ".jsonl"))) << name;
+    EXPECT_TRUE(std::filesystem::exists(directory.File("out/" + name + ".csv"))) << name;
+  }
+}
+
 TEST(PasskeyJournal, LaterRunFindsTheRecordsOfAnEarlierOne) {
   const TestDirectory directory;
   const std::string out = directory.File("new/out");

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "eval/passkey_prompt.h"
 #include "eval/task_run.h"
 #include "eval/tiny_engine_for_test.h"
@@ -25,8 +28,8 @@ TEST(PasskeyPapers, FillerOfLongHeadsHasThePublishedCharacters) {
   for (int64_t repeat = 0; repeat < 20; ++repeat) {
     const PasskeyPaperTask::Case c{.length = 2048, .repeat = repeat};
     const std::string text = task.Text(c, 7168);
-    const std::string line = "The pass key is " + std::to_string(task.KeyOf(c)) + ". Remember it. " +
-                             std::to_string(task.KeyOf(c)) + " is the pass key.";
+    const std::string key = task.KeyOf(c);
+    const std::string line = "The pass key is " + key + ". Remember it. " + key + " is the pass key.";
     ASSERT_EQ(CountOf(text, "\n" + line + "\n"), 1);
     const std::size_t at = text.find(line), begin = kPasskeyTask.size() + 1;
     EXPECT_EQ(text.size(), begin + 7168 + line.size() + 3);
@@ -43,7 +46,7 @@ TEST(PasskeyPapers, KeysAreInThePublishedRanges) {
     const PasskeyPaperTask task({.paper = paper, .lengths = {2048}, .n_repeats = 500, .digits = digits});
     int64_t least = INT64_MAX, most = 0;
     for (int64_t repeat = 0; repeat < 500; ++repeat) {
-      const int64_t key = task.KeyOf({.length = 2048, .repeat = repeat});
+      const int64_t key = std::stoll(task.KeyOf({.length = 2048, .repeat = repeat}));
       least = std::min(least, key);
       most = std::max(most, key);
     }
@@ -56,10 +59,69 @@ TEST(PasskeyPapers, KeysAreInThePublishedRanges) {
   };
   within(range(PasskeyPaper::kLongHeads), 1, 49999);
   within(range(PasskeyPaper::kLandmark), 1, 50000);
+  within(range(PasskeyPaper::kYarn), 1, 50000);
   within(range(PasskeyPaper::kLmInfinite), 1, 9999999);
   within(range(PasskeyPaper::kSelfExtend), 10000, 99999);
   within(range(PasskeyPaper::kSelfExtend, 10), 1000000000, 9999999999);
-  within(range(PasskeyPaper::kInfiniteBench), 10000, 99999);
+  within(range(PasskeyPaper::kInfiniteBench), 0, 99999);
+}
+
+TEST(PasskeyPapers, KeysOfInfiniteBenchAreFiveDigitsOfWhichAnyMayBe0) {
+  const PasskeyPaperTask task({.paper = PasskeyPaper::kInfiniteBench, .lengths = {2048}, .n_repeats = 1000});
+  std::vector<std::set<char>> digits(5);  // by place
+  for (int64_t repeat = 0; repeat < 1000; ++repeat) {
+    const PasskeyPaperTask::Case c{.length = 2048, .repeat = repeat};
+    const std::string key = task.KeyOf(c);
+    ASSERT_EQ(key.size(), 5u);
+    for (std::size_t place = 0; place < 5; ++place) digits[place].insert(key[place]);
+    ASSERT_EQ(CountOf(task.Text(c, 3), "The pass key is " + key + ". Remember it. " + key + " is"), 1);
+  }
+  for (const std::set<char>& at_place : digits) EXPECT_EQ(at_place.size(), 10u);
+}
+
+// The official program's: for j in range(0, 5220 + 1, 90), j units stand before the key.
+TEST(PasskeyPapers, PlacesOfInfiniteBenchAreFromBeforeAllUnitsToBehindAll) {
+  const PasskeyPaperTask drawn({.paper = PasskeyPaper::kInfiniteBench, .lengths = {2048}, .n_repeats = 500});
+  std::set<int64_t> official, before;
+  for (int64_t j = 0; j < 5220 + 1; j += 90) official.insert(j);
+  ASSERT_EQ(official.size(), 59u);
+  const auto units_before = [](const PasskeyPaperTask& task, const PasskeyPaperTask::Case& c) {
+    const std::string text = task.Text(c, 5220);
+    return CountOf(text.substr(0, text.find("The pass key is")), kPasskeyUnit);
+  };
+  for (int64_t repeat = 0; repeat < 500; ++repeat) {
+    before.insert(units_before(drawn, {.length = 2048, .repeat = repeat}));
+  }
+  EXPECT_EQ(before, official);
+  // All of them in turn.
+  const PasskeyPaperTask grid({.paper = PasskeyPaper::kInfiniteBench, .lengths = {2048}, .n_depths = 59});
+  before.clear();
+  for (int64_t d = 0; d < 59; ++d) before.insert(units_before(grid, {.length = 2048, .depth_index = d}));
+  EXPECT_EQ(before, official);
+}
+
+TEST(PasskeyPapers, LandmarksLengthsAreCharactersOfFiller) {
+  const auto task = MakeTask(PasskeyPaperKind(), {{"paper", "landmark"}, {"repeats", "50"}});
+  ASSERT_TRUE(task) << task.error().message;
+  ASSERT_EQ((*task)->samples().size(), 13u * 50);
+  std::set<int64_t> lengths;
+  std::set<std::string> ids;
+  for (const Sample& sample : (*task)->samples()) {
+    lengths.insert(sample.cell.at("characters").get<int64_t>());
+    ids.insert(sample.id);
+  }
+  EXPECT_EQ(lengths, (std::set<int64_t>{0, 100, 500, 1000, 5000, 8000, 10000, 12000, 14000, 18000, 20000,
+                                        25000, 38000}));
+  EXPECT_EQ(ids.size(), 13u * 50);
+  // No text of tokens has the same name.
+  const auto by_tokens = MakeTask(PasskeyPaperKind(), {{"paper", "landmark"}, {"lengths", "1000"}});
+  ASSERT_TRUE(by_tokens);
+  EXPECT_EQ((*by_tokens)->samples()[0].cell.at("length"), 1000);
+  EXPECT_FALSE(ids.contains((*by_tokens)->samples()[0].id));
+  const auto refused = MakeTask(PasskeyPaperKind(), {{"paper", "lm-infinite"}, {"characters", "1000"}});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("--characters is for longheads and landmark alone"),
+            std::string::npos);
 }
 
 TEST(PasskeyPapers, UnitsAreJoinedAsPublished) {
@@ -70,6 +132,8 @@ TEST(PasskeyPapers, UnitsAreJoinedAsPublished) {
   EXPECT_EQ(CountOf(spaces.Text(c, 20), "\n"), 1);
   EXPECT_EQ(CountOf(lines.Text(c, 20), std::string(kPasskeyUnit) + "\n"), 20);
   EXPECT_EQ(CountOf(lines.Text(c, 20), "\n"), 22);
+  const PasskeyPaperTask yarn({.paper = PasskeyPaper::kYarn, .lengths = {2048}});
+  EXPECT_EQ(CountOf(yarn.Text(c, 1280), "\n"), 4);
 }
 
 class PasskeyPaperTaskTest : public testing::Test {
@@ -79,7 +143,8 @@ class PasskeyPaperTaskTest : public testing::Test {
 };
 
 TEST_F(PasskeyPaperTaskTest, EveryPaperRunsAndSaysWhetherTheKeyWasSplit) {
-  for (const char* const paper : {"longheads", "landmark", "lm-infinite", "self-extend", "infinitebench"}) {
+  for (const std::string paper :
+       {"longheads", "landmark", "yarn", "lm-infinite", "self-extend", "infinitebench"}) {
     const auto task = MakeTask(PasskeyPaperKind(),
                                {{"paper", paper}, {"lengths", "1k"}, {"repeats", "2"}, {"chunk", "16"}});
     ASSERT_TRUE(task) << task.error().message;
@@ -92,14 +157,44 @@ TEST_F(PasskeyPaperTaskTest, EveryPaperRunsAndSaysWhetherTheKeyWasSplit) {
       EXPECT_EQ(record.failed, "");
       // A token is a byte here, and the line longer than a chunk: it is split wherever it stands.
       EXPECT_EQ(record.sample.cell.at("split"), "yes");
-      if (std::string(paper) == "longheads") {
+      if (paper == "longheads") {
         EXPECT_EQ(record.measured.generated, 6) << "a space and five digits, a byte each";
       }
-      if (std::string(paper) != "longheads" && std::string(paper) != "landmark") {
-        EXPECT_LE(record.measured.tokens, 1024);
-        EXPECT_GT(record.measured.tokens, 1024 - 16 - 100);
+      if (paper == "landmark" || paper == "yarn") {
+        EXPECT_LE(record.measured.generated, 10);
+      }
+      if (paper == "lm-infinite" || paper == "self-extend" || paper == "infinitebench") {
+        EXPECT_LE(record.measured.tokens, 1024 - 16);  // with room for an answer
+        EXPECT_GT(record.measured.tokens, 1024 - 16 - 90) << "another unit would fit";
       }
     }
+  }
+}
+
+TEST_F(PasskeyPaperTaskTest, YarnsFillerGrowsIn128CharactersUpToTheLength) {
+  const auto engine = LoadTiny(model_, "full");
+  const PasskeyPaperTask task({.paper = PasskeyPaper::kYarn, .lengths = {1024}});
+  for (const int64_t length : {400, 512, 1000, 2048, 4097}) {
+    const PasskeyPaperTask::Case c{.length = length};
+    const auto filler = task.FillerOf(**engine, PromptForm::kPlain, c);
+    ASSERT_TRUE(filler) << filler.error().message;
+    EXPECT_EQ(*filler % 128, 0);
+    const auto tokens = [&](int64_t characters) {
+      const std::string prompt = task.Text(c, characters) + "What is the pass key? The pass key is";
+      return static_cast<int64_t>((*engine)->EncodePrompt(prompt, /*chat=*/false)->size());
+    };
+    EXPECT_LT(tokens(*filler), length);
+    EXPECT_GE(tokens(*filler + 128), length);
+  }
+}
+
+TEST_F(PasskeyPaperTaskTest, FillerIsAsManyCharactersAsWereAskedFor) {
+  const auto engine = LoadTiny(model_, "full");
+  for (const PasskeyPaper paper : {PasskeyPaper::kLongHeads, PasskeyPaper::kLandmark}) {
+    const PasskeyPaperTask characters({.paper = paper, .lengths = {77}, .by_characters = true});
+    EXPECT_EQ(characters.FillerOf(**engine, PromptForm::kPlain, {.length = 77}), 77);
+    const PasskeyPaperTask tokens({.paper = paper, .lengths = {2048}});
+    EXPECT_EQ(tokens.FillerOf(**engine, PromptForm::kPlain, {.length = 2048}), 7168);
   }
 }
 

@@ -222,6 +222,71 @@ TEST_F(PasskeyTest, FailedCaseIsKeptWithItsReasonAndTheOthersGoOn) {
   EXPECT_EQ(n_run_, 0);
 }
 
+TEST_F(PasskeyTest, ShardsAreTheWhole) {
+  PasskeyOptions options = Options();
+  options.n_depths = 3;
+  options.out_dir = directory_.File("out");
+  ASSERT_TRUE(RunPasskey(options, Hooks(), records_));
+  const std::vector<PasskeyRecord> whole = std::move(records_);
+  std::vector<PasskeyRecord> parts;
+  for (const int64_t index : {1, 2}) {
+    options.shard = {.index = index, .count = 2};
+    records_.clear();
+    ASSERT_TRUE(RunPasskey(options, Hooks(), records_));
+    EXPECT_EQ(records_.size(), 3u);
+    parts.insert(parts.end(), records_.begin(), records_.end());
+  }
+  EXPECT_EQ(n_found_, 0);
+  ASSERT_EQ(parts.size(), whole.size());
+  for (const PasskeyRecord& record : whole) {
+    const auto same =
+        std::ranges::find_if(parts, [&](const PasskeyRecord& r) { return r.which == record.which; });
+    ASSERT_NE(same, parts.end());
+    EXPECT_EQ(same->answer, record.answer);
+    EXPECT_EQ(same->digits_right, record.digits_right);
+    EXPECT_EQ(same->Fingerprint(), record.Fingerprint());
+  }
+}
+
+TEST_F(PasskeyTest, JournalOfAnOlderProgramIsContinued) {
+  PasskeyOptions options = Options();
+  options.out_dir = directory_.File("out");
+  ASSERT_TRUE(RunPasskey(options, Hooks(), records_));
+  const std::string path = options.out_dir + "/passkey.jsonl";
+  std::ofstream(path, std::ios::trunc).close();
+  for (const PasskeyRecord& record : records_) {
+    const std::string line = PasskeyJson(record);
+    AppendText(path, line.substr(0, line.find(",\"fingerprint\"")) + "}\n");
+  }
+  records_.clear();
+  n_run_ = 0;
+  ASSERT_TRUE(RunPasskey(options, Hooks(), records_));
+  EXPECT_EQ(n_found_, 4);
+  EXPECT_EQ(n_run_, 0);
+}
+
+TEST_F(PasskeyTest, WhoKeepsGoingHasTheCasesOfAMethodThatCannotBeLoadedFail) {
+  PasskeyOptions options = Options();
+  options.attention = {"landmark", "full"};
+  options.out_dir = directory_.File("out");
+  ASSERT_FALSE(RunPasskey(options, Hooks(), records_)) << "a command says it before the first case";
+  EXPECT_TRUE(records_.empty());
+  options.keep_going = true;
+  ASSERT_TRUE(RunPasskey(options, Hooks(), records_));
+  ASSERT_EQ(records_.size(), 8u);
+  for (const PasskeyRecord& record : records_) {
+    EXPECT_EQ(record.failed.find("<landmark>") != std::string::npos, record.attention == "landmark")
+        << record.failed;
+    EXPECT_TRUE(record.setup == records_[0].setup);
+  }
+  records_.clear();
+  n_run_ = 0;
+  ASSERT_TRUE(RunPasskey(options, Hooks(), records_));
+  EXPECT_EQ(n_run_, 0);
+  options.attention = {"landmark"};  // of which not even a setup is known
+  EXPECT_FALSE(RunPasskey(options, Hooks(), records_));
+}
+
 TEST_F(PasskeyTest, WrongMethodIsRefusedBeforeTheFirstCase) {
   PasskeyOptions options = Options();
   options.attention = {"full", "longhead"};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <optional>
 
 #include "base/check.h"
@@ -37,8 +38,13 @@ Status CheckOptions(const PplOptions& o) {
 
 struct MeasuredMethod {
   std::string attention;
-  bool follows_length = false;  // it is another one for each length: nothing that was read serves two
+  bool follows_length = false;        // it is another one for each length: nothing that was read serves two
+  std::optional<Error> refused = {};  // why it cannot be loaded: its cases fail
 };
+
+tl::unexpected<Error> OutOfMemory() { return MakeError(ErrorKind::kOutOfMemory, "out of memory"); }
+
+bool IsInterrupt(const Status& status) { return !status && status.error().kind == ErrorKind::kCancelled; }
 
 // Everything of one run that its cases share.
 struct Run {
@@ -51,26 +57,56 @@ struct Run {
   CaseLog<PplRecord> log;
   Provenance by = {};
 
+  // Null where the case is to be run.
+  const PplRecord* Done(const std::string& attention, const PplCase& c) const;
   Status CheckMethods();
   Status Tokenise(const Engine& engine);
   // Of one sample: a list for each reading of it, and in that by length.
   std::vector<std::vector<PplCase>> Readings(const MeasuredMethod& method, int64_t sample) const;
+  // Those readings with anything to run; what is done is reported.
+  std::vector<std::vector<PplCase>> ReadingsLeft(const MeasuredMethod& method);
+  Result<std::unique_ptr<Engine>> Load(const MeasuredMethod& method) const;
   Status RunMethod(const MeasuredMethod& method);
   Status RunReading(Engine& engine, const std::string& attention, const std::vector<PplCase>& cases);
-  Result<PplScore> RunCase(PplSample& sample, const std::string& attention, const PplCase& c, bool score);
+  Status FailReading(const std::string& attention, const std::vector<PplCase>& cases,
+                     const std::string& reason);
+  std::vector<TokenId> Piece(const PplCase& c) const;
+  Status Begin(Engine& engine, std::span<const TokenId> piece, int64_t longest,
+               std::optional<PplSample>& sample) const;
+  Status ReadOn(PplSample& sample, const std::string& attention, const PplCase& c) const;
+  Result<PplScore> Score(PplSample& sample, const std::string& attention, const PplCase& c) const;
+  std::function<void(double)> Progress(const std::string& attention, const PplCase& c, bool scoring,
+                                       int64_t n_tokens) const;
 };
 
-// Loads the model once with every method: what is wrong with one of them shows before hours of work.
+const PplRecord* Run::Done(const std::string& attention, const PplCase& c) const {
+  const PplRecord* const found = log.Find(setup, attention, c);
+  return found != nullptr && !found->failed.empty() && options.retry_failed ? nullptr : found;
+}
+
+// Loads the model once with every method: what is wrong with one of them shows before hours of work, or, for
+// who keeps going, is remembered.
 Status Run::CheckMethods() {
+  bool loaded = false;
   for (const std::string& attention : options.attention) {
-    LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
-    for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(length));
-    if (methods.empty()) {
-      LH_TRY(Tokenise(*engine));
-      by = ProvenanceOf(*engine);
+    const Result<std::unique_ptr<Engine>> engine = hooks.load(attention);
+    if (!engine && options.keep_going) {
+      methods.push_back({.attention = attention, .refused = engine.error()});
+      continue;
     }
-    methods.push_back({attention, engine->FollowsTextLength()});
+    if (!engine) return tl::unexpected<Error>(engine.error());
+    if (!options.keep_going) {
+      for (const int64_t length : options.lengths) LH_TRY((*engine)->ExpectText(length));
+    }
+    if (!loaded) {
+      LH_TRY(Tokenise(**engine));
+      by = ProvenanceOf(**engine);
+    }
+    loaded = true;
+    methods.push_back({.attention = attention, .follows_length = (*engine)->FollowsTextLength()});
   }
+  // Without a model not even their cases are known.
+  if (!loaded) return tl::unexpected<Error>(*methods.front().refused);
   return {};
 }
 
@@ -111,68 +147,125 @@ std::vector<std::vector<PplCase>> Run::Readings(const MeasuredMethod& method, in
   return readings;
 }
 
-// Reads on to where the case's scoring begins, and scores unless the case is known.
-Result<PplScore> Run::RunCase(PplSample& sample, const std::string& attention, const PplCase& c, bool score) {
-  const auto on_work = [&](bool scoring, int64_t n) {
-    return hooks.on_work ? hooks.on_work(attention, c, scoring, n) : std::function<void(double)>();
-  };
+std::function<void(double)> Run::Progress(const std::string& attention, const PplCase& c, bool scoring,
+                                          int64_t n_tokens) const {
+  return hooks.on_work ? hooks.on_work(attention, c, scoring, n_tokens) : std::function<void(double)>();
+}
+
+// The sample's tokens up to the case's length.
+std::vector<TokenId> Run::Piece(const PplCase& c) const {
+  std::vector<TokenId> piece = begin;
+  const auto first = tokens.begin() + c.offset;
+  piece.insert(piece.end(), first, first + (c.length - static_cast<int64_t>(begin.size())));
+  return piece;
+}
+
+Status Run::Begin(Engine& engine, std::span<const TokenId> piece, int64_t longest,
+                  std::optional<PplSample>& sample) const try {
+  LH_TRY(engine.ExpectText(longest));
+  sample.emplace(engine, piece);
+  return {};
+} catch (const std::bad_alloc&) {
+  return OutOfMemory();
+}
+
+// To where the case's scoring begins.
+Status Run::ReadOn(PplSample& sample, const std::string& attention, const PplCase& c) const try {
   const int64_t n_prompt = c.calls.back();
-  LH_TRY(sample.ReadTo(n_prompt, hooks.cancel, on_work(/*scoring=*/false, n_prompt - sample.n_read())));
-  if (!score) return PplScore{};
-  return sample.Score(c.n_score(), hooks.cancel, on_work(/*scoring=*/true, c.n_score()));
+  return sample.ReadTo(n_prompt, hooks.cancel,
+                       Progress(attention, c, /*scoring=*/false, n_prompt - sample.n_read()));
+} catch (const std::bad_alloc&) {
+  return OutOfMemory();
+}
+
+Result<PplScore> Run::Score(PplSample& sample, const std::string& attention, const PplCase& c) const try {
+  return sample.Score(c.n_score(), hooks.cancel, Progress(attention, c, /*scoring=*/true, c.n_score()));
+} catch (const std::bad_alloc&) {
+  return OutOfMemory();
 }
 
 Status Run::RunReading(Engine& engine, const std::string& attention, const std::vector<PplCase>& cases) {
-  const auto left = [&](const PplCase& c) { return log.Find(setup, attention, c) == nullptr; };
+  const auto left = [&](const PplCase& c) { return Done(attention, c) == nullptr; };
   // Lengths that are known are read all the same, as parts of the longer ones; none behind the last new one.
   const auto end = std::find_if(cases.rbegin(), cases.rend(), left).base();
   LH_CHECK(end != cases.begin());
-  std::vector<TokenId> piece = begin;
-  const auto first = tokens.begin() + cases[0].offset;
-  piece.insert(piece.end(), first, first + (std::prev(end)->length - static_cast<int64_t>(begin.size())));
-  LH_TRY(engine.ExpectText(cases.back().length));
-  PplSample sample(engine, piece);
+  const std::vector<TokenId> piece = Piece(*std::prev(end));
+  std::optional<PplSample> sample;
   auto start = std::chrono::steady_clock::now();
+  // Where the sample cannot be read on it ends, for all longer cases.
+  Status read = Begin(engine, piece, cases.back().length, sample);
   for (auto c = cases.begin(); c != end; ++c) {
     if (Cancelled(hooks.cancel)) return Interrupted();
-    const bool score = left(*c);
-    LH_ASSIGN(const PplScore scored, RunCase(sample, attention, *c, score));
-    if (!score) continue;
+    if (read) read = ReadOn(*sample, attention, *c);
+    if (IsInterrupt(read)) return Interrupted();
+    if (!left(*c)) continue;
+    const Result<PplScore> scored =
+        read ? Score(*sample, attention, *c) : Result<PplScore>(tl::unexpected<Error>(read.error()));
+    if (!scored && scored.error().kind == ErrorKind::kCancelled) return Interrupted();
     const auto now = std::chrono::steady_clock::now();
     LH_TRY(log.AddRun({.setup = setup,
                        .attention = attention,
                        .which = *c,
-                       .score = scored,
+                       .score = scored.value_or(PplScore{}),
                        .seconds = std::chrono::duration<double>(now - start).count(),
-                       .by = by}));
+                       .by = by,
+                       .failed = scored ? "" : scored.error().message}));
     start = now;
   }
   return {};
 }
 
-Status Run::RunMethod(const MeasuredMethod& method) {
-  std::vector<std::vector<PplCase>> left;  // readings with anything new
+Status Run::FailReading(const std::string& attention, const std::vector<PplCase>& cases,
+                        const std::string& reason) {
+  for (const PplCase& c : cases) {
+    if (Done(attention, c) != nullptr) continue;
+    LH_TRY(log.AddRun({.setup = setup, .attention = attention, .which = c, .by = by, .failed = reason}));
+  }
+  return {};
+}
+
+std::vector<std::vector<PplCase>> Run::ReadingsLeft(const MeasuredMethod& method) {
+  std::vector<std::vector<PplCase>> left;
   for (int64_t sample = 0; sample < options.n_samples; ++sample) {
+    if (!options.shard.Has(sample)) continue;
     for (std::vector<PplCase>& reading : Readings(method, sample)) {
       bool complete = true;
       for (const PplCase& c : reading) {
-        const PplRecord* const done = log.Find(setup, method.attention, c);
+        const PplRecord* const done = Done(method.attention, c);
         if (done != nullptr) log.AddFound(*done);
         complete = complete && done != nullptr;
       }
       if (!complete) left.push_back(std::move(reading));
     }
   }
+  return left;
+}
+
+// What it says of itself is about the longest text.
+Result<std::unique_ptr<Engine>> Run::Load(const MeasuredMethod& method) const {
+  if (method.refused) return tl::unexpected<Error>(*method.refused);
+  LH_ASSIGN(std::unique_ptr<Engine> engine, hooks.load(method.attention));
+  const Result<bool> expected = engine->ExpectText(options.lengths.back());
+  // Shorter ones may do.
+  if (!expected && !options.keep_going) return tl::unexpected<Error>(expected.error());
+  return engine;
+}
+
+Status Run::RunMethod(const MeasuredMethod& method) {
+  const std::vector<std::vector<PplCase>> left = ReadingsLeft(method);
   if (left.empty()) return {};
-  LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(method.attention));
-  // What it says of itself is about the longest text.
-  LH_TRY(engine->ExpectText(options.lengths.back()));
-  if (hooks.on_method) hooks.on_method(*engine, method.attention);
+  const Result<std::unique_ptr<Engine>> engine = Load(method);
+  if (!engine && !options.keep_going) return tl::unexpected<Error>(engine.error());
+  if (engine && hooks.on_method) hooks.on_method(**engine, method.attention);
   for (const std::vector<PplCase>& reading : left) {
-    LH_TRY(RunReading(*engine, method.attention, reading));
+    LH_TRY(engine ? RunReading(**engine, method.attention, reading)
+                  : FailReading(method.attention, reading, engine.error().message));
   }
   return {};
 }
+
+// How many of n samples are this shard's.
+int64_t CountOf(const Shard& shard, int64_t n) { return (n - shard.index + shard.count) / shard.count; }
 
 }  // namespace
 
@@ -184,8 +277,8 @@ Status RunPpl(const PplOptions& given, const PplHooks& hooks, std::vector<PplRec
   DropRepeats(options.attention);
   DropRepeats(options.lengths);
   std::sort(options.lengths.begin(), options.lengths.end());
-  const int64_t n_cases =
-      static_cast<int64_t>(options.attention.size() * options.lengths.size()) * options.n_samples;
+  const int64_t n_cases = static_cast<int64_t>(options.attention.size() * options.lengths.size()) *
+                          CountOf(options.shard, options.n_samples);
   Run run{.options = options,
           .hooks = hooks,
           .tokens = {},
@@ -195,7 +288,7 @@ Status RunPpl(const PplOptions& given, const PplHooks& hooks, std::vector<PplRec
           .log = {records, n_cases, hooks.on_case}};
   LH_TRY(run.CheckMethods());
   if (!options.out_dir.empty()) {
-    LH_ASSIGN(PplJournal journal, OpenPplJournal(options.out_dir));
+    LH_ASSIGN(PplJournal journal, OpenPplShard(options.out_dir, options.shard));
     run.log.KeepIn(std::move(journal));
   }
   Status status;

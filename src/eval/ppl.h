@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "eval/ppl_journal.h"
+#include "eval/task_run.h"
 
 namespace longheads {
 
@@ -33,7 +34,12 @@ struct PplOptions {
   std::string text_name;  // for the records
   std::string out_dir;    // empty: nothing is kept
   std::string backend = "auto";
-  std::string rope;  // how `load` changes the model's own frequencies, as typed; for the records
+  std::string rope;           // how `load` changes the model's own frequencies, as typed; for the records
+  Shard shard = {};           // of samples; count > 1: DIR/ppl-2of4.jsonl
+  bool retry_failed = false;  // runs cases that have failed before once more
+  // A method that cannot be loaded has its cases fail, and the others go on; else it ends the run before the
+  // first case.
+  bool keep_going = false;
 };
 
 // What an application hears of a run; all but `load` may be empty.
@@ -56,9 +62,11 @@ struct PplHooks {
 // so that a later run with longer ones goes on with the same samples.
 int64_t PplOffset(int64_t sample, int64_t n_samples, int64_t n_text);
 
-// Runs every case that out_dir does not hold yet, method by method and sample by sample. `records` gets all
-// cases that are done, also where an Error ends the run. Methods and options are checked before the first
-// case, and the text must be long enough that samples of the longest length do not overlap.
+// Runs every case of the shard that out_dir does not hold yet, method by method and sample by sample. A case
+// that fails is kept as failed, with its reason; the others go on, but where a sample cannot be read on, its
+// longer cases fail with it. `records` gets all cases that are done, also where an Error ends the run.
+// Methods and options are checked before the first case, and the text must be long enough that samples of the
+// longest length do not overlap.
 Status RunPpl(const PplOptions& options, const PplHooks& hooks, std::vector<PplRecord>& records);
 
 }  // namespace longheads

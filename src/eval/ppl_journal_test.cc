@@ -56,6 +56,80 @@ TEST(PplJournal, WhatBearsOnAResultMakesAnotherCase) {
   EXPECT_FALSE(other([](PplRecord& r) { r.by.threads = 7; }));
 }
 
+TEST(PplJournal, LinesHaveTheFingerprintOfTheirConfiguration) {
+  const PplRecord record = Example("full", 4096, 100);
+  const auto same = [&](auto change) {
+    PplRecord changed = record;
+    change(changed);
+    return changed.Fingerprint() == record.Fingerprint();
+  };
+  EXPECT_TRUE(same([](PplRecord& r) { r.which.offset += 1; }));
+  EXPECT_TRUE(same([](PplRecord& r) { r.which.calls = {600, 4092}; }));
+  EXPECT_FALSE(same([](PplRecord& r) { r.which.calls = {500, 4090}; }));  // more is scored
+  EXPECT_FALSE(same([](PplRecord& r) { r.attention = "auto"; }));
+  EXPECT_FALSE(same([](PplRecord& r) { r.setup.text_hash = TextHash("other"); }));
+  EXPECT_FALSE(same([](PplRecord& r) { r.setup.model.kv = "q8"; }));
+
+  const std::string line = PplJson(record);
+  EXPECT_NE(line.find("\"fingerprint\":\"" + record.Fingerprint() + "\""), std::string::npos) << line;
+  std::string other_kv = line;
+  other_kv.replace(other_kv.find("\"kv\":\"bf16\""), 11, "\"kv\":\"q8\"");
+  const auto refused = ParsePplJson(other_kv);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("fingerprint"), std::string::npos) << refused.error().message;
+
+  const auto older = ParsePplJson(line.substr(0, line.find(",\"fingerprint\"")) + "}");
+  ASSERT_TRUE(older) << older.error().message;
+  EXPECT_EQ(PplJson(*older), line);
+}
+
+PplRecord FailedExample(const std::string& attention, int64_t length, int64_t offset) {
+  PplRecord record = Example(attention, length, offset);
+  record.score = {};
+  record.failed = "out of memory";
+  return record;
+}
+
+TEST(PplJournal, FailedCaseHasAReasonAndNoScore) {
+  const std::string line = PplJson(FailedExample("full", 4096, 0));
+  for (const char* const name : {"\"ppl\"", "\"tokens\"", "\"nll_sum\""}) {
+    EXPECT_EQ(line.find(name), std::string::npos) << line;
+  }
+  const auto back = ParsePplJson(line);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->failed, "out of memory");
+  EXPECT_EQ(back->score.n_tokens, 0);
+  EXPECT_EQ(PplJson(*back), line);
+  std::string nameless = line;
+  nameless.replace(nameless.find("out of memory"), 13, "");
+  EXPECT_FALSE(ParsePplJson(nameless));
+}
+
+TEST(PplJournal, SummaryCountsFailedCasesBesideTheOthersUntilTheyAreRunAgain) {
+  std::vector<PplRecord> records = {FailedExample("full", 4096, 100), Example("full", 4096, 0),
+                                    FailedExample("full", 8192, 0)};
+  const std::string before = PplCsv(records);
+  EXPECT_NE(before.find("\nfull,4096,1,4,3.025000,"), std::string::npos) << before;
+  EXPECT_NE(before.find(",0123456789abcdef,1\nfull,8192,0,0,,,,,,0.000,500 8188,"), std::string::npos)
+      << before;
+  records.push_back(Example("full", 4096, 100));
+  const std::string after = PplCsv(records);
+  EXPECT_NE(after.find("\nfull,4096,2,8,3.025000,"), std::string::npos) << after;
+  EXPECT_NE(after.find(",0123456789abcdef,0\nfull,8192,"), std::string::npos) << after;
+}
+
+TEST(PplTable, FailedCasesStandBesideTheOthers) {
+  PplRecord even = Example("full", 1000, 0);
+  even.score = {.n_tokens = 4, .nll_sum = 4 * std::log(2), .nll_squares = 4 * std::log(2) * std::log(2)};
+  const std::vector<PplRecord> records = {even, FailedExample("full", 1000, 100),
+                                          FailedExample("full", 4096, 0)};
+  const std::vector<std::string> attention = {"full"};
+  const std::vector<int64_t> lengths = {1000, 4096};
+  EXPECT_EQ(PplTable(records, attention, lengths),
+            "attn                        1000        4k\n"
+            "full  2.00 (2.00-2.00), 1 failed  1 failed\n");
+}
+
 TEST(PplJournal, LineThatIsNoCaseIsNamed) {
   PplRecord wrong = Example("full", 4096, 0);
   wrong.score.n_tokens = 5;

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <new>
 
 #include "eval/tiny_engine_for_test.h"
 #include "tests/support/model_file.h"
@@ -21,6 +25,20 @@ std::string Text(int n_words) {
     text += i % 9 == 8 ? ".\n" : " ";
   }
   return text;
+}
+
+// A model to which this byte is no number: behind it no logits are finite.
+std::vector<std::byte> ModelThatTrips(char byte) {
+  constexpr int64_t kEmbed = 64;
+  std::vector<std::byte> model = TinyLlama({.embed = kEmbed, .tied = false, .seed = 7});
+  const auto row = static_cast<std::ptrdiff_t>(byte) * kEmbed;
+  const std::vector<float> all = TinyLlamaValues(7, "token_embd.weight", row + kEmbed, /*columns=*/kEmbed);
+  const auto bytes = std::as_bytes(std::span(all).subspan(static_cast<std::size_t>(row)));
+  const auto at = std::search(model.begin(), model.end(), bytes.begin(), bytes.end());
+  EXPECT_NE(at, model.end());
+  const std::vector<float> nothing(static_cast<std::size_t>(kEmbed), std::numeric_limits<float>::quiet_NaN());
+  std::ranges::copy(std::as_bytes(std::span(nothing)), at);
+  return model;
 }
 
 class PplTest : public testing::Test {
@@ -174,6 +192,21 @@ TEST_F(PplTest, CasesInTheFileAreNotRunAgain) {
   EXPECT_EQ(n_found_, 0);
 }
 
+TEST_F(PplTest, JournalOfAnOlderProgramIsContinued) {
+  PplOptions options = Options();
+  options.out_dir = directory_.File("out");
+  const std::vector<PplRecord> first = RunAll(options);
+  const std::string path = options.out_dir + "/ppl.jsonl";
+  std::ofstream(path, std::ios::trunc).close();
+  for (const PplRecord& record : first) {
+    const std::string line = PplJson(record);
+    AppendText(path, line.substr(0, line.find(",\"fingerprint\"")) + "}\n");
+  }
+  RunAll(options);
+  EXPECT_EQ(n_found_, 4);
+  EXPECT_EQ(n_run_, 0);
+}
+
 // Bit by bit; the half-written line of the second case is cut off.
 TEST_F(PplTest, ResumedRunFindsWhatAWholeOneFinds) {
   for (const std::string attention :
@@ -203,6 +236,144 @@ TEST_F(PplTest, ResumedRunFindsWhatAWholeOneFinds) {
       EXPECT_EQ(resumed[i].score.nll_squares, whole[i].score.nll_squares);
     }
   }
+}
+
+TEST_F(PplTest, FailedCaseIsKeptWithItsReasonAndTheOthersGoOn) {
+  PplOptions options = Options();
+  options.out_dir = directory_.File("out");
+  PplHooks hooks = Hooks();
+  bool short_of_memory = true;
+  hooks.on_work = [&](const std::string&, const PplCase& c, bool scoring, int64_t) {
+    if (short_of_memory && scoring && c.sample == 0 && c.length == 100) throw std::bad_alloc();
+    return std::function<void(double)>();
+  };
+  std::vector<PplRecord> records;
+  const auto run = [&] {
+    records.clear();
+    n_found_ = n_run_ = 0;
+    return RunPpl(options, hooks, records);
+  };
+  ASSERT_TRUE(run());
+  ASSERT_EQ(records.size(), 4u);
+  for (const PplRecord& r : records) {
+    const bool fails = r.which.sample == 0 && r.which.length == 100;
+    EXPECT_EQ(r.failed, fails ? "out of memory" : "") << r.which.sample << " " << r.which.length;
+    EXPECT_EQ(r.score.n_tokens, fails ? 0 : 30);
+  }
+  short_of_memory = false;
+  ASSERT_TRUE(run());
+  EXPECT_EQ(n_run_, 0) << "a failed case is done until it is asked for";
+  options.retry_failed = true;
+  ASSERT_TRUE(run());
+  EXPECT_EQ(n_run_, 1);
+  EXPECT_EQ(n_found_, 3);
+  ASSERT_TRUE(run());
+  EXPECT_EQ(n_run_, 0);
+  options.out_dir.clear();
+  const std::vector<PplRecord> whole = RunAll(options);
+  for (const PplRecord& r : records) {
+    EXPECT_EQ(r.failed, "");
+    const auto same =
+        std::ranges::find_if(whole, [&](const PplRecord& other) { return other.which.Same(r.which); });
+    ASSERT_NE(same, whole.end());
+    EXPECT_EQ(same->score.nll_sum, r.score.nll_sum);
+  }
+}
+
+// Behind what cannot be read there is no longer case; other samples and other methods go on.
+TEST_F(PplTest, SampleThatCannotBeReadOnFailsAtAllItsLongerLengths) {
+  PplOptions options = Options();
+  options.attention = {"full", "longheads,chunk=16,window=64,begin=64"};
+  options.lengths = {100, 200, 250};
+  options.out_dir = directory_.File("out");
+  PplHooks hooks = Hooks();
+  int n_tries = 0;
+  bool short_of_memory = true;
+  hooks.on_work = [&](const std::string& attention, const PplCase& c, bool scoring, int64_t) {
+    if (short_of_memory && !scoring && attention == "full" && c.sample == 0 && c.length >= 200) {
+      ++n_tries;
+      throw std::bad_alloc();
+    }
+    return std::function<void(double)>();
+  };
+  std::vector<PplRecord> records;
+  ASSERT_TRUE(RunPpl(options, hooks, records));
+  ASSERT_EQ(records.size(), 12u);
+  for (const PplRecord& r : records) {
+    const bool fails = r.attention == "full" && r.which.sample == 0 && r.which.length >= 200;
+    EXPECT_EQ(r.failed, fails ? "out of memory" : "") << r.which.sample << " " << r.which.length;
+  }
+  EXPECT_EQ(n_tries, 1);
+  short_of_memory = false;
+  options.retry_failed = true;
+  records.clear();
+  n_run_ = 0;
+  ASSERT_TRUE(RunPpl(options, hooks, records));
+  EXPECT_EQ(n_run_, 2);
+  for (const PplRecord& r : records) EXPECT_EQ(r.failed, "");
+}
+
+TEST_F(PplTest, LogitsThatAreNotFiniteFailTheirCaseAlone) {
+  const ModelFile file(ModelThatTrips('Q'));
+  model_ = file.path();
+  PplOptions options = Options();
+  options.text.insert(options.text.size() / 2 + 120, "Q");  // sample 1 begins in the middle
+  const std::vector<PplRecord> records = RunAll(options);
+  ASSERT_EQ(records.size(), 4u);
+  for (const PplRecord& r : records) {
+    const bool fails = r.which.sample == 1 && r.which.length == 200;
+    EXPECT_EQ(r.failed.find("not finite") != std::string::npos, fails)
+        << r.which.sample << " " << r.which.length << " " << r.failed;
+    EXPECT_EQ(r.score.n_tokens, fails ? 0 : 30);
+  }
+}
+
+TEST_F(PplTest, ShardsAreTheWhole) {
+  PplOptions options = Options();
+  options.n_samples = 3;
+  options.out_dir = directory_.File("out");
+  const std::vector<PplRecord> whole = RunAll(options);
+  std::vector<PplRecord> parts;
+  for (const int64_t index : {1, 2}) {
+    options.shard = {.index = index, .count = 2};
+    const std::vector<PplRecord> part = RunAll(options);
+    EXPECT_EQ(n_found_, 0);
+    EXPECT_EQ(n_cases_, static_cast<int64_t>(part.size()));
+    EXPECT_EQ(part.size(), index == 1 ? 4u : 2u);
+    parts.insert(parts.end(), part.begin(), part.end());
+  }
+  ASSERT_EQ(parts.size(), whole.size());
+  for (const PplRecord& record : whole) {
+    const auto same =
+        std::ranges::find_if(parts, [&](const PplRecord& r) { return r.which.Same(record.which); });
+    ASSERT_NE(same, parts.end());
+    EXPECT_EQ(same->which.sample, record.which.sample);
+    EXPECT_EQ(same->score.nll_sum, record.score.nll_sum);
+    EXPECT_EQ(same->Fingerprint(), record.Fingerprint());
+  }
+  EXPECT_TRUE(std::filesystem::exists(directory_.File("out/ppl-2of2.csv")));
+  options.n_samples = 1;  // of which the second part has none
+  EXPECT_TRUE(RunAll(options).empty());
+}
+
+TEST_F(PplTest, WhoKeepsGoingHasTheCasesOfAMethodThatCannotBeLoadedFail) {
+  PplOptions options = Options();
+  options.attention = {"landmark", "full"};
+  options.out_dir = directory_.File("out");
+  std::vector<PplRecord> records;
+  ASSERT_FALSE(RunPpl(options, Hooks(), records)) << "a command says it before the first case";
+  EXPECT_TRUE(records.empty());
+  options.keep_going = true;
+  records = RunAll(options);
+  ASSERT_EQ(records.size(), 8u);
+  for (const PplRecord& r : records) {
+    EXPECT_EQ(r.failed.find("<landmark>") != std::string::npos, r.attention == "landmark") << r.failed;
+  }
+  RunAll(options);
+  EXPECT_EQ(n_found_, 8);
+  EXPECT_EQ(n_run_, 0);
+  options.attention = {"landmark"};  // of which not even a setup is known
+  EXPECT_FALSE(RunPpl(options, Hooks(), records));
 }
 
 TEST_F(PplTest, TextThatIsTooShortIsRefusedWithWhatItNeeds) {

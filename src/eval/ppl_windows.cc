@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/csv.h"
+#include "base/json.h"
 #include "eval/task_record.h"
 #include "eval/text_hash.h"
 #include "formats/input_file.h"
@@ -72,6 +73,52 @@ std::function<void(double)> Part(const std::function<void(double)>& whole, int64
   return [=](double share) {
     whole((static_cast<double>(done) + share * static_cast<double>(n)) / static_cast<double>(total));
   };
+}
+
+// All documents of one setup and length together.
+struct Total {
+  const TaskRecord* first;
+  int64_t n_documents = 0;
+  double tokens = 0, nll = 0, windows = 0, nll_of_windows = 0;
+
+  void Add(const TaskRecord& r) {
+    const Json& values = r.measured.values;
+    const double n = values.at("scored").get<double>();
+    ++n_documents;
+    tokens += n;
+    nll += n * r.measured.score;
+    if (!values.contains("windows")) return;
+    const double n_windows = values.at("windows").get<double>();
+    windows += n_windows;
+    nll_of_windows += n_windows * values.at("nll_of_windows").get<double>();
+  }
+};
+
+std::vector<Total> TotalsOf(std::span<const TaskRecord> records) {
+  std::vector<Total> totals;
+  for (const TaskRecord& r : records) {
+    if (!r.failed.empty()) continue;
+    const auto same = [&](const Total& total) {
+      return total.first->fingerprint == r.fingerprint && total.first->sample.cell == r.sample.cell;
+    };
+    auto total = std::ranges::find_if(totals, same);
+    if (total == totals.end()) total = totals.insert(total, Total{.first = &r});
+    total->Add(r);
+  }
+  return totals;
+}
+
+std::string TotalsRow(const Total& t) {
+  const TaskSetup& setup = t.first->setup;
+  const bool stream = setup.options.at("mode") == "stream";
+  return fmt::format("{},{},{},{},{},{:.0f},{},{:.4f},{},{},{},{},{},{}\n", CsvField(setup.attention),
+                     t.first->sample.cell.at("length").get<int64_t>(),
+                     setup.options.at("mode").get<std::string>(), setup.options.at("stride").get<int64_t>(),
+                     t.n_documents, t.tokens, stream ? "" : fmt::format("{:.0f}", t.windows),
+                     std::exp(t.nll / t.tokens),
+                     stream ? "" : fmt::format("{:.4f}", std::exp(t.nll_of_windows / t.windows)),
+                     CsvField(setup.model.model), setup.model.compute, setup.model.kv,
+                     CsvField(JsonLine(setup.options)), t.first->fingerprint);
 }
 
 }  // namespace
@@ -226,42 +273,12 @@ Result<SampleOutcome> PplWindowsTask::Measure(const TaskContext& context, const 
   return measured;
 }
 
-Status PplWindowsTask::Export(const std::string& directory, std::span<const TaskRecord> records) const {
-  struct Total {
-    const TaskRecord* first;
-    int64_t n_documents = 0;
-    double tokens = 0, nll = 0, windows = 0, nll_of_windows = 0;
-  };
-  std::vector<Total> totals;
-  for (const TaskRecord& r : records) {
-    if (!r.failed.empty()) continue;
-    const auto same = [&](const Total& total) {
-      return total.first->fingerprint == r.fingerprint && total.first->sample.cell == r.sample.cell;
-    };
-    auto total = std::ranges::find_if(totals, same);
-    if (total == totals.end()) total = totals.insert(total, Total{.first = &r});
-    const Json& values = r.measured.values;
-    const double n = values.at("scored").get<double>();
-    ++total->n_documents;
-    total->tokens += n;
-    total->nll += n * r.measured.score;
-    if (!values.contains("windows")) continue;
-    const double n_windows = values.at("windows").get<double>();
-    total->windows += n_windows;
-    total->nll_of_windows += n_windows * values.at("nll_of_windows").get<double>();
-  }
-  std::string csv = "attn,length,mode,stride,documents,tokens,windows,ppl,ppl_of_windows,model,compute,kv\n";
-  for (const Total& t : totals) {
-    const TaskSetup& setup = t.first->setup;
-    const bool stream = t.windows == 0;
-    csv += fmt::format("{},{},{},{},{},{:.0f},{},{:.4f},{},{},{},{}\n", CsvField(setup.attention),
-                       t.first->sample.cell.at("length").get<int64_t>(),
-                       setup.options.at("mode").get<std::string>(), setup.options.at("stride").get<int64_t>(),
-                       t.n_documents, t.tokens, stream ? "" : fmt::format("{:.0f}", t.windows),
-                       std::exp(t.nll / t.tokens),
-                       stream ? "" : fmt::format("{:.4f}", std::exp(t.nll_of_windows / t.windows)),
-                       CsvField(setup.model.model), setup.model.compute, setup.model.kv);
-  }
+Status PplWindowsTask::Export(const std::string& directory, std::span<const TaskRecord> run) const {
+  LH_ASSIGN(const std::vector<TaskRecord> records, AllRecords(directory, name(), run));
+  std::string csv =
+      "attn,length,mode,stride,documents,tokens,windows,ppl,ppl_of_windows,model,compute,kv,options,"
+      "fingerprint\n";
+  for (const Total& total : TotalsOf(records)) csv += TotalsRow(total);
   return WriteFile((std::filesystem::path(directory) / "ppl-windows-totals.csv").string(), csv);
 }
 

@@ -73,9 +73,9 @@ class PplWindowsTask : public Task {
   const std::vector<Sample>& samples() const override { return samples_; }
   Status Check(const Engine& engine, PromptForm form, const CancelToken* cancel) const override;
   Result<SampleOutcome> Measure(const TaskContext& context, const Sample& sample) override;
-  // DIR/ppl-windows-totals.csv: perplexities over all documents, by method and length. What is of windows is
-  // empty for a stream.
-  Status Export(const std::string& directory, std::span<const TaskRecord> records) const override;
+  // DIR/ppl-windows-totals.csv: perplexities over all documents, by setup and length, of all records in DIR.
+  // What is of windows is empty for a stream.
+  Status Export(const std::string& directory, std::span<const TaskRecord> run) const override;
 
  private:
   // Without BOS; at most as many as are needed.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "eval/task_run.h"
@@ -40,10 +41,14 @@ class PplWindowsTest : public testing::Test {
 
   std::vector<TaskRecord> Run(const std::string& attention, const PplWindowsOptions& options,
                               const std::string& out_dir = "") {
+    return RunOn(model_, {.attention = {attention}, .out_dir = out_dir}, options);
+  }
+  std::vector<TaskRecord> RunOn(const std::string& model, const TaskRunOptions& run,
+                                const PplWindowsOptions& options) {
     PplWindowsTask task(Haystack::FromText("", ""), documents_, options);
     std::vector<TaskRecord> records;
-    const TaskHooks hooks{.load = [&](const std::string& spec) { return LoadTiny(model_, spec); }};
-    const Status status = RunTask({.attention = {attention}, .out_dir = out_dir}, task, hooks, records);
+    const TaskHooks hooks{.load = [&](const std::string& spec) { return LoadTiny(model, spec); }};
+    const Status status = RunTask(run, task, hooks, records);
     EXPECT_TRUE(status) << status.error().message;
     return records;
   }
@@ -165,6 +170,37 @@ TEST_F(PplWindowsTest, StreamHasOneAverageAndItIsOverTokens) {
   EXPECT_GT(end, 0) << csv;  // the average of windows is empty, too
   EXPECT_EQ(n, tokens);
   EXPECT_NEAR(std::log(ppl), nll / tokens, 1e-4);
+}
+
+// Whatever was run in a folder, its totals are of all that is there.
+TEST_F(PplWindowsTest, TotalsAreOfEveryRunInTheFolder) {
+  const PplWindowsOptions options{.lengths = {32, 64}, .stride = 24, .n_tokens = 70};
+  const std::string streaming = "streaming-llm,start=4,recent=16";
+  const std::string other_model = directory_.File("other.gguf");
+  ASSERT_TRUE(TinyLlamaBuilder({.seed = 8}).Write(other_model));
+  const std::string whole = directory_.File("whole"), apart = directory_.File("apart");
+  const auto totals = [](const std::string& out) { return ReadAll(out + "/ppl-windows-totals.csv"); };
+  const auto n_rows = [](const std::string& csv) { return std::count(csv.begin(), csv.end(), '\n') - 1; };
+
+  RunOn(model_, {.attention = {"full", streaming}, .out_dir = whole}, options);
+  const std::string of_one_run = totals(whole);
+  EXPECT_EQ(n_rows(of_one_run), 4);
+  for (const char* const part : {"1/2", "2/2"}) {
+    const TaskRunOptions run{.attention = {"full", streaming}, .out_dir = apart, .shard = *ParseShard(part)};
+    RunOn(model_, run, options);
+  }
+  EXPECT_EQ(totals(apart), of_one_run);
+
+  // One method after the other, and another model.
+  const std::string in_turn = directory_.File("in-turn");
+  RunOn(model_, {.attention = {"full"}, .out_dir = in_turn}, options);
+  RunOn(model_, {.attention = {streaming}, .out_dir = in_turn}, options);
+  EXPECT_EQ(totals(in_turn), of_one_run);
+  RunOn(other_model, {.attention = {"full"}, .out_dir = in_turn}, options);
+  const std::string of_two_models = totals(in_turn);
+  EXPECT_EQ(n_rows(of_two_models), 6);
+  EXPECT_TRUE(of_two_models.starts_with(of_one_run)) << of_two_models;
+  EXPECT_NE(of_two_models.find(",other.gguf,"), std::string::npos) << of_two_models;
 }
 
 TEST_F(PplWindowsTest, RefusesWhatMakesNoWindows) {

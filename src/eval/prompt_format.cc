@@ -5,15 +5,20 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "tokenizer/utf8.h"
 
 namespace longheads {
 namespace {
 
-Result<nlohmann::json> ParseObject(std::string_view text, const std::string& file) {
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+using Json = nlohmann::ordered_json;
+
+Result<Json> ParseObject(std::string_view text, const std::string& file) try {
+  Json json = ParseJson(text);
   if (json.is_object()) return json;
   return InvalidInput(file + ": is no JSON object");
+} catch (const nlohmann::json::exception& error) {
+  return InvalidInput(fmt::format("{}: is no JSON object ({})", file, error.what()));
 }
 
 // Reads the part of Python's grammar that dictionaries of strings need.
@@ -196,7 +201,7 @@ Result<FilledPrompt> FillPrompt(std::string_view format, const PromptFields& fie
 }
 
 Result<std::map<std::string, std::string>> ParsePromptJson(std::string_view text, const std::string& file) {
-  LH_ASSIGN(const nlohmann::json json, ParseObject(text, file));
+  LH_ASSIGN(const Json json, ParseObject(text, file));
   std::map<std::string, std::string> prompts;
   for (const auto& [name, prompt] : json.items()) {
     if (!prompt.is_string()) return InvalidInput(fmt::format("{}: \"{}\" is no string", file, name));
@@ -212,7 +217,7 @@ Result<std::map<std::string, std::string>> ParsePromptPython(std::string_view te
 }
 
 Result<std::map<std::string, int64_t>> ParseLimitsJson(std::string_view text, const std::string& file) {
-  LH_ASSIGN(const nlohmann::json json, ParseObject(text, file));
+  LH_ASSIGN(const Json json, ParseObject(text, file));
   std::map<std::string, int64_t> limits;
   for (const auto& [name, limit] : json.items()) {
     const bool whole =

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/json.h"
 #include "eval/passkey_prompt.h"
 #include "eval/random.h"
 #include "eval/text_hash.h"
@@ -300,7 +301,7 @@ Result<Question> RulerTask::Ask(const Engine& engine, PromptForm form, const Sam
 Result<Question> RulerTask::Read(const Source& source) const try {
   const LineFile& file = files_[source.file];
   LH_ASSIGN(const std::string line, file.Line(source.index));
-  const Json json = Json::parse(line);
+  const Json json = ParseJson(line);
   Question question;
   question.text.rest = json.at("input").get<std::string>();
   if (json.contains("answer_prefix"))

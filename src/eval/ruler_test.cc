@@ -159,6 +159,23 @@ TEST_F(RulerTest, ReadsTheOfficialFiles) {
   EXPECT_EQ((*alone)->Setup(), (*task)->Setup());
 }
 
+TEST_F(RulerTest, ALineNestedTooDeeplyFailsInASentence) {
+  const std::string folder = directory_.File("nested/4096/data/vt");
+  std::filesystem::create_directories(folder);
+  const std::string nested = std::string(100'000, '[') + std::string(100'000, ']');
+  AppendText(folder + "/validation.jsonl", nested + "\n{\"input\": \"text\", \"outputs\": " + nested + "}\n");
+  const auto task =
+      MakeTask(RulerKind(),
+               {{"data", directory_.File("nested")}, {"tasks", "vt"}, {"lengths", "4k"}, {"samples", "0"}});
+  ASSERT_TRUE(task) << task.error().message;
+  for (const std::size_t i : {0U, 1U}) {
+    const auto question = Ask(**task, i);
+    ASSERT_FALSE(question);
+    EXPECT_NE(question.error().message.find("is no sample of RULER"), std::string::npos);
+    EXPECT_NE(question.error().message.find("nested too deeply"), std::string::npos);
+  }
+}
+
 TEST_F(RulerTest, RefusesByName) {
   const auto refused = [](TaskOptions::Values values, const std::string& words) {
     const auto task = MakeTask(RulerKind(), std::move(values));

@@ -31,7 +31,6 @@ struct SuiteTask {
   std::vector<std::string> attention;          // specs
   std::vector<AblationVariant> variants = {};  // of an ablation, whose specs `attention` has; else none
   std::string place;                           // in the file, for messages: "tasks[2] (needle)"
-  bool retry_failed = false;                   // the file does not say it: who runs the suite may set it
 };
 
 struct Suite {

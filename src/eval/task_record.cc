@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <unordered_set>
@@ -15,6 +16,8 @@
 
 namespace longheads {
 namespace {
+
+constexpr std::string_view kACase = "a sample's result";
 
 // Scores of one cell of one setup.
 struct Cell {
@@ -241,6 +244,34 @@ std::vector<TaskRecord> LatestRecords(std::span<const TaskRecord> records) {
   return latest;
 }
 
+Result<std::vector<TaskRecord>> AllRecords(const std::string& directory, const std::string& task,
+                                           std::span<const TaskRecord> run) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> journals;
+  std::error_code error;
+  for (auto at = fs::directory_iterator(directory, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    const fs::path& path = at->path();
+    if (path.extension() != ".jsonl" || ExperimentOfJournal(path.stem().string()) != task) continue;
+    if (at->is_regular_file()) journals.push_back(path);
+  }
+  if (error) return MakeError(ErrorKind::kIo, fmt::format("{}: {}", directory, error.message()));
+  std::ranges::sort(journals);
+  std::vector<TaskRecord> records(run.begin(), run.end());
+  for (const fs::path& journal : journals) {
+    const auto take = [&records](const std::string& line) -> Status {
+      LH_ASSIGN(TaskRecord record, ParseTaskJson(line));
+      records.push_back(std::move(record));
+      return {};
+    };
+    LH_TRY(ReadJournalLines(journal.string(), kACase, take));
+  }
+  // The later of two is the one that counts.
+  std::stable_partition(records.begin(), records.end(),
+                        [](const TaskRecord& r) { return !r.failed.empty(); });
+  return LatestRecords(records);
+}
+
 std::string TaskCsv(std::span<const TaskRecord> all) {
   const std::vector<TaskRecord> records = LatestRecords(all);
   const std::vector<std::string> names = CellNames(records);
@@ -341,11 +372,8 @@ std::string TaskTable(std::span<const TaskRecord> records, std::span<const std::
 }
 
 Result<TaskJournal> OpenTaskJournal(const std::string& directory, const std::string& name) {
-  return TaskJournal::Open(directory, {.name = name,
-                                       .a_case = "a sample's result",
-                                       .json = TaskJson,
-                                       .parse = ParseTaskJson,
-                                       .csv = TaskCsv});
+  return TaskJournal::Open(
+      directory, {.name = name, .a_case = kACase, .json = TaskJson, .parse = ParseTaskJson, .csv = TaskCsv});
 }
 
 }  // namespace longheads

@@ -15,12 +15,15 @@
 
 namespace longheads {
 
+// Among a setup's options: which compression of ESA's scores its method has (EsaCompressionOf).
+inline constexpr const char* kEsaCompressionOption = "esa_compression";
+
 // All that bears on a result beside the sample.
 struct TaskSetup {
   ModelSetup model;
   std::string attention;  // as given to --attn
   std::string task;
-  Json options;  // Task::Setup; with the prompt's form where it has one
+  Json options;  // Task::Setup, and what of the run bears on the result, such as the prompt's form
 
   // A hash of all of it, 16 hexadecimal digits: two records with the same one are of one configuration.
   std::string Fingerprint() const;
@@ -50,6 +53,11 @@ Result<TaskRecord> ParseTaskJson(const std::string& line);
 // The records without those that a later one of the same sample and setup replaces: a failed sample that was
 // run again.
 std::vector<TaskRecord> LatestRecords(std::span<const TaskRecord> records);
+
+// What the task's journals in the directory hold, of every run and every part, and of `run` what they lack:
+// each sample once, one with a score rather than one that failed. Refuses a line that is no record.
+Result<std::vector<TaskRecord>> AllRecords(const std::string& directory, const std::string& task,
+                                           std::span<const TaskRecord> run);
 
 // Whether numbers of this name among the values measure something: keys and coordinates do not, and their
 // mean is of nothing.

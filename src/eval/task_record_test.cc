@@ -103,6 +103,62 @@ TEST(TaskRecord, CsvCountsFailedSamplesBesideTheMean) {
   EXPECT_NE(TaskCsv(records).find("1024,accuracy,share,3,3,0,0.666667,"), std::string::npos);
 }
 
+TEST(ExperimentOfJournal, IsItsNameWithoutThePart) {
+  for (const char* const name : {"needle", "ppl-windows", "passkey-papers", "needle-of", "needle-2of", "-of3",
+                                 "needle-2of4x", "kld-of4"}) {
+    EXPECT_EQ(ExperimentOfJournal(name), name);
+  }
+  EXPECT_EQ(ExperimentOfJournal("needle-2of4"), "needle");
+  EXPECT_EQ(ExperimentOfJournal("ppl-windows-10of12"), "ppl-windows");
+}
+
+class AllRecordsTest : public testing::Test {
+ protected:
+  void Append(const std::string& file, const TaskRecord& record) {
+    AppendText(directory_.File(file), TaskJson(record) + "\n");
+  }
+  std::vector<std::string> Ids(std::span<const TaskRecord> run) {
+    const auto records = AllRecords(directory_.path().string(), "needle", run);
+    EXPECT_TRUE(records) << records.error().message;
+    std::vector<std::string> ids;
+    for (const TaskRecord& r : *records) ids.push_back(r.sample.id + (r.failed.empty() ? "" : " failed"));
+    return ids;
+  }
+
+  TestDirectory directory_;
+};
+
+TEST_F(AllRecordsTest, AreOfEveryPartAndOfTheRun) {
+  Append("needle.jsonl", At(1024, "a", 1));
+  Append("needle-1of2.jsonl", At(1024, "b", 1));
+  Append("needle-2of2.jsonl", At(1024, "a", 0));
+  Append("needlebench.jsonl", At(1024, "another task's", 0));
+  AppendText(directory_.File("needle-2of2.jsonl"), "{\"not finished");
+  EXPECT_EQ(Ids({}), (std::vector<std::string>{"b", "a"}));
+  EXPECT_EQ(Ids(std::vector{At(1024, "b", 1), At(1024, "kept nowhere", 1)}),
+            (std::vector<std::string>{"kept nowhere", "b", "a"}));
+}
+
+TEST_F(AllRecordsTest, AScoreGoesBeforeAFailure) {
+  TaskRecord failed = At(1024, "a", 0);
+  failed.failed = "out of memory";
+  Append("needle-1of2.jsonl", At(1024, "a", 1));
+  Append("needle.jsonl", failed);
+  EXPECT_EQ(Ids({}), std::vector<std::string>{"a"});
+  failed.sample.id = "b";
+  Append("needle.jsonl", failed);
+  EXPECT_EQ(Ids({}), (std::vector<std::string>{"b failed", "a"}));
+}
+
+TEST_F(AllRecordsTest, ALineThatIsNoneIsNamed) {
+  Append("needle-1of2.jsonl", At(1024, "a", 1));
+  AppendText(directory_.File("needle-1of2.jsonl"), "{}\n");
+  const auto records = AllRecords(directory_.path().string(), "needle", {});
+  ASSERT_FALSE(records);
+  EXPECT_NE(records.error().message.find("line 2 of "), std::string::npos) << records.error().message;
+  EXPECT_NE(records.error().message.find("needle-1of2.jsonl"), std::string::npos) << records.error().message;
+}
+
 TEST(TaskRecord, TableHasMethodsByTheCellsFirstKey) {
   std::vector<TaskRecord> records = {At(1024, "a", 1), At(1024, "b", 0), At(2048, "c", 1)};
   records[2].failed = "broken";

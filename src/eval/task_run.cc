@@ -8,11 +8,13 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <map>
 #include <new>
 #include <optional>
 
 #include "base/memory.h"
 #include "base/seconds.h"
+#include "engine/esa_compression.h"
 #include "eval/experiment.h"
 
 namespace longheads {
@@ -51,6 +53,7 @@ struct Run {
   PromptForm form = PromptForm::kPlain;
   ModelSetup model;
   Provenance by = {};
+  std::map<std::string, std::string> esa_compressions = {};  // by method; of those that have one
   TimeLeft time_left;
 
   TaskSetup Setup(const std::string& spec) const;
@@ -80,9 +83,11 @@ TaskSetup Run::Setup(const std::string& spec) const {
   if (task.has_form()) setup.options["form"] = PromptFormName(form);
   if (task.measures_cost()) {
     setup.options["kv_ram"] = hooks.engine_options.kv_ram;
-    setup.options["threads"] = hooks.engine_options.threads;
+    setup.options["threads"] = by.threads;
     setup.options["machine"] = by.machine;
   }
+  const auto compression = esa_compressions.find(spec);
+  if (compression != esa_compressions.end()) setup.options[kEsaCompressionOption] = compression->second;
   return setup;
 }
 
@@ -97,6 +102,8 @@ Status Run::CheckMethods() {
   bool first = true;
   for (const std::string& spec : attention) {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(spec));
+    LH_ASSIGN(const std::string compression, EsaCompressionOf(*engine));
+    if (!compression.empty()) esa_compressions[spec] = compression;
     if (!first) continue;
     first = false;
     LH_ASSIGN(model, ModelSetupOf(*engine, options.backend, options.rope));
@@ -186,6 +193,14 @@ Status Run::RunMethod(const std::string& spec) {
   return {};
 }
 
+// Files may hold records of programs that wrote something else.
+Status ExportAll(const Task& task, const std::string& directory, std::span<const TaskRecord> records) try {
+  return task.Export(directory, records);
+} catch (const nlohmann::json::exception& error) {
+  return InvalidInput(fmt::format("{}: what else belongs to the results of {} cannot be written: {}",
+                                  directory, task.name(), error.what()));
+}
+
 }  // namespace
 
 Result<Shard> ParseShard(const std::string& text) {
@@ -250,7 +265,7 @@ Status RunTask(const TaskRunOptions& options, Task& task, const TaskHooks& hooks
     if (!status) break;
   }
   // However the run ended: what is done is written everywhere.
-  const Status exported = options.out_dir.empty() ? Status() : task.Export(options.out_dir, records);
+  const Status exported = options.out_dir.empty() ? Status() : ExportAll(task, options.out_dir, records);
   const Status finished = run.log.Finish(status);
   return finished ? exported : finished;
 }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/cores.h"
+#include "engine/esa_for_test.h"
 #include "engine/model_fingerprint.h"
 #include "eval/tiny_engine_for_test.h"
 
@@ -113,7 +114,8 @@ TEST_F(TaskRunTest, RecordsSayByWhatTheyWereMeasured) {
   const Provenance by = records_[0].by;
   EXPECT_EQ(by.threads, 1);
   EXPECT_EQ(by.program, ProgramAndCommit());
-  EXPECT_EQ(by.machine, ProcessorName());
+  EXPECT_TRUE(by.machine.starts_with(ProcessorName())) << by.machine;
+  EXPECT_NE(by.machine.find(std::to_string(PhysicalCores()) + " core"), std::string::npos) << by.machine;
   EXPECT_EQ(records_[0].setup.model.fingerprint, FingerprintText(*FingerprintModel(model_)));
   const std::string fingerprint = records_[0].fingerprint;
 
@@ -152,6 +154,44 @@ TEST_F(TaskRunTest, RecordsSayByWhatTheyWereMeasured) {
   });
   ASSERT_TRUE(Run(Options(), task));
   EXPECT_EQ(n_found_, 0);
+}
+
+TEST(Provenance, MachineIsMoreThanABrand) {
+  const std::string cpuinfo =
+      "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD "
+      "EPYC\nstepping\t: 1\nprocessor\t: 1\nmodel\t\t: 3\n";
+  EXPECT_EQ(DescribeMachine("AMD EPYC", cpuinfo, 2), "AMD EPYC (family 26, model 2, stepping 1), 2 cores");
+  EXPECT_EQ(DescribeMachine("Neoverse-N1", "processor\t: 0\nBogoMIPS\t: 50.00\n", 1), "Neoverse-N1, 1 core");
+  EXPECT_EQ(DescribeMachine("x", "model name\t: x\nmodel\t:", 4), "x, 4 cores");
+  // What older programs wrote is read as it stands.
+  EXPECT_EQ(ParseProvenance({{"threads", 2}, {"machine", "AMD EPYC"}}).machine, "AMD EPYC");
+}
+
+// Samples of the compression that is gone stay beside those of the new one; methods without one go on.
+TEST_F(TaskRunTest, RefitOfEsaMakesNewSamples) {
+  const auto cache = SaveRandomEsaCompression(model_, TinyLlamaOptions{});
+  EchoTask task(2);
+  TaskRunOptions options = Options();
+  options.attention = {"full", kCompressedEsa};
+  ASSERT_TRUE(Run(options, task));
+  EXPECT_EQ(n_run_, 8);
+  EXPECT_FALSE(records_[0].setup.options.contains(kEsaCompressionOption));
+  const Json first = records_[4].setup.options.at(kEsaCompressionOption);
+  ASSERT_TRUE(Run(options, task));
+  EXPECT_EQ(n_found_, 8);
+
+  const uint64_t fingerprint = FingerprintModel(model_).value();
+  const std::string path = EsaCompressionPath(fingerprint, 256);
+  EsaProjections other = **LoadEsaProjections(path, fingerprint, 256, 32, 2);
+  other.layers[1].k[5] += 0.5f;
+  ASSERT_TRUE(SaveEsaProjections(path, fingerprint, other));
+  ASSERT_TRUE(Run(options, task));
+  EXPECT_EQ(n_found_, 4);
+  EXPECT_EQ(n_run_, 4);
+  EXPECT_NE(records_[4].setup.options.at(kEsaCompressionOption), first);
+  EXPECT_NE(ReadAll(directory_.File("out/echo.csv")).find(first.get<std::string>()), std::string::npos);
+  ASSERT_TRUE(Run(options, task));
+  EXPECT_EQ(n_found_, 8);
 }
 
 // Killed at any byte: what is whole is kept, the rest is run again, and the file ends up the same but for

@@ -79,9 +79,7 @@ void AddAblationCommand(CLI::App& eval, Command& command) {
   add("--form", options->run.form, "of the prompt", "auto|plain|chat")
       ->check(CLI::IsMember({"auto", "plain", "chat"}))
       ->capture_default_str();
-  add("--shard", options->shard, "run the i-th of n parts of the samples", "i/n")->capture_default_str();
-  app->add_flag("--retry-failed", options->run.retry_failed, "run samples that failed before once more")
-      ->group(kExperimentGroup);
+  AddPartOptions(*app, options->shard, options->run.retry_failed);
   app->add_option("--out", options->run.out_dir, "keep DIR/TASK.jsonl and DIR/TASK.csv, of the task")
       ->type_name("DIR")
       ->group("Output");

@@ -10,6 +10,7 @@
 #include "eval/experiment.h"
 
 namespace longheads {
+
 void AddEvalOptions(CLI::App& app, EvalOptions& options, const std::string& lengths,
                     const std::string& standard) {
   options.lengths = {standard};
@@ -29,6 +30,15 @@ void AddAttentionOption(CLI::App& app, EvalOptions& options) {
       ->type_name("SPECS")
       ->allow_extra_args(false)
       ->default_str("full;auto")
+      ->group(kExperimentGroup);
+}
+
+void AddPartOptions(CLI::App& app, std::string& shard, bool& retry_failed) {
+  app.add_option("--shard", shard, "run the i-th of n parts of the samples; a file of its own for each")
+      ->type_name("i/n")
+      ->capture_default_str()
+      ->group(kExperimentGroup);
+  app.add_flag("--retry-failed", retry_failed, "run samples that failed before once more")
       ->group(kExperimentGroup);
 }
 
@@ -114,6 +124,11 @@ Result<int> FinishEval(const Status& status, const std::string& table, std::size
   }
   LH_TRY(status);
   return 0;
+}
+
+void NoteFailed(int64_t n_failed, std::size_t n) {
+  if (n_failed == 0) return;
+  Note("warning: {} of {} samples failed and count as nothing: their records say why\n", n_failed, n);
 }
 
 Error AllFailed(std::size_t n, const std::string& first_reason, const std::string& out_dir) {

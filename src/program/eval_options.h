@@ -19,6 +19,16 @@ namespace longheads {
 
 inline constexpr const char* kExperimentGroup = "Experiment";
 
+// What samples have taken so far, over several steps of a suite.
+struct EvalPace {
+  double seconds = 0, tokens = 0;
+
+  void Add(double more_seconds, int64_t more_tokens) {
+    seconds += more_seconds;
+    tokens += static_cast<double>(more_tokens);
+  }
+};
+
 struct EvalOptions {
   ModelOptions model;
   std::vector<std::string> attention = {"full", "auto"};  // each a list
@@ -30,6 +40,8 @@ void AddEvalOptions(CLI::App& app, EvalOptions& options, const std::string& leng
                     const std::string& standard);
 // --attn alone.
 void AddAttentionOption(CLI::App& app, EvalOptions& options);
+// --shard, for ParseShard, and --retry-failed.
+void AddPartOptions(CLI::App& app, std::string& shard, bool& retry_failed);
 // --out: DIR/NAME.jsonl and DIR/NAME.csv.
 void AddOutOption(CLI::App& app, std::string& directory, const std::string& name);
 
@@ -62,16 +74,20 @@ void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t 
 Result<int> FinishEval(const Status& status, const std::string& table, std::size_t n_done,
                        const std::string& out_dir);
 
-// "all 4 samples failed, ...": a run of which nothing came is no success.
+// Says on stderr that some of n samples failed, if any did.
+void NoteFailed(int64_t n_failed, std::size_t n);
+// "none of 4 samples could be run, ...": a run of which nothing came is no success.
 Error AllFailed(std::size_t n, const std::string& first_reason, const std::string& out_dir);
 
-// The same for records that may have failed: where there are some, and each one has.
+// The same for records that may have failed: says how many, and where all have that is an Error.
 template <typename Record>
 Result<int> FinishEval(const Status& status, const std::string& table, const std::vector<Record>& records,
                        const std::string& out_dir) {
+  const int64_t n_failed =
+      std::ranges::count_if(records, [](const Record& record) { return !record.failed.empty(); });
+  NoteFailed(n_failed, records.size());
   LH_ASSIGN(const int exit_status, FinishEval(status, table, records.size(), out_dir));
-  const auto failed = [](const Record& record) { return !record.failed.empty(); };
-  if (records.empty() || !std::ranges::all_of(records, failed)) return exit_status;
+  if (records.empty() || n_failed < std::ssize(records)) return exit_status;
   return tl::unexpected<Error>(AllFailed(records.size(), records[0].failed, out_dir));
 }
 

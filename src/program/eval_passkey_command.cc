@@ -19,15 +19,27 @@ namespace {
 struct PasskeyCommandOptions {
   EvalOptions eval;
   PasskeyOptions passkey;
+  std::string shard = "1/1";
 };
 
 std::string Describe(const std::string& attention, const PasskeyCase& c) {
   return fmt::format("{}, {} tokens, depth {:.2f}", attention, c.length, c.depth());
 }
 
+// About so many tokens are read in one shard.
+double TokensOf(const PasskeyOptions& o) {
+  double tokens = 0;
+  for (const int64_t length : o.lengths) tokens += static_cast<double>(length);
+  return tokens * static_cast<double>(o.attention.size()) * static_cast<double>(o.n_depths) *
+         static_cast<double>(o.n_repeats) / static_cast<double>(o.shard.count);
+}
+
 // Cases as they come, on stderr.
 class PasskeyReport {
  public:
+  // `pace` hears of every case that is run and does not fail; may be null.
+  explicit PasskeyReport(EvalPace* pace) : pace_(pace) {}
+
   PasskeyHooks Hooks(const ModelOptions& model, int64_t longest) {
     return {
         .load = Loader(model),
@@ -51,22 +63,24 @@ class PasskeyReport {
            from_file ? "done before" : fmt::format("{:.1f} s", r.seconds));
       return;
     }
+    if (!from_file && pace_ != nullptr) pace_->Add(r.seconds, r.which.length);
     Note("{}: {}, {}/{} digits forced, key {}, answer {}, {}\n", place, r.correct ? "right" : "wrong",
          r.digits_right, r.digits, r.key, QuoteAnswer(r.answer),
          from_file ? "done before"
                    : fmt::format("{:.1f} s ({} of {} tokens read before)", r.seconds, r.shared, r.tokens));
   }
 
+  EvalPace* pace_;
   CaseProgress progress_;
 };
 
-Result<int> RunPasskeyOn(const ModelOptions& model, PasskeyOptions passkey) {
+Result<int> RunPasskeyOn(const ModelOptions& model, PasskeyOptions passkey, EvalPace* pace) {
   passkey.backend = model.backend;
   passkey.rope = model.rope.Text();
   int64_t longest = 0;
   for (const int64_t length : passkey.lengths) longest = std::max(longest, length);
 
-  PasskeyReport report;
+  PasskeyReport report(pace);
   std::vector<PasskeyRecord> records;
   const Status status = RunPasskey(passkey, report.Hooks(model, longest), records);
   report.FinishProgress();
@@ -81,19 +95,14 @@ Result<int> RunPasskeyOn(const ModelOptions& model, PasskeyOptions passkey) {
         setup.model.model, setup.model.compute, setup.model.kv,
         PasskeyTable(records, passkey.attention, passkey.lengths));
   }
-  const auto n_failed =
-      std::ranges::count_if(records, [](const PasskeyRecord& r) { return !r.failed.empty(); });
-  if (n_failed > 0) {
-    Note("warning: {} of {} cases failed and count as nothing: their records say why\n", n_failed,
-         records.size());
-  }
   return FinishEval(status, table, records, passkey.out_dir);
 }
 
 Result<int> RunPasskeyCommand(PasskeyCommandOptions options) {
   options.passkey.attention = ListSpecs(options.eval);
   LH_ASSIGN(options.passkey.lengths, ListLengths(options.eval));
-  return RunPasskeyOn(options.eval.model, std::move(options.passkey));
+  LH_ASSIGN(options.passkey.shard, ParseShard(options.shard));
+  return RunPasskeyOn(options.eval.model, std::move(options.passkey), /*pace=*/nullptr);
 }
 
 void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
@@ -132,8 +141,7 @@ void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
       ->type_name("N")
       ->capture_default_str()
       ->group(kExperimentGroup);
-  app.add_flag("--retry-failed", passkey.retry_failed, "run cases that failed before once more")
-      ->group(kExperimentGroup);
+  AddPartOptions(app, options.shard, passkey.retry_failed);
   AddOutOption(app, passkey.out_dir, "passkey");
   app.add_option(
          "--trace", passkey.trace_dir,
@@ -168,7 +176,7 @@ SuiteExperiment PasskeyExperiment() {
                       {"filler", "lines|line", "lines", "how the filler's sentences stand"},
                       {"predict", "N", "0", "most tokens of a free answer"}},
           .make = [](const ModelOptions& model, const SuiteTask& task,
-                     const std::string& out_dir) -> Result<SuiteStep> {
+                     const SuiteStepOptions& step) -> Result<SuiteStep> {
             const std::vector<TaskOption> known = PasskeyExperiment().options;
             TaskOptions o(known, task.options);
             PasskeyOptions passkey{.attention = task.attention,
@@ -179,12 +187,16 @@ SuiteExperiment PasskeyExperiment() {
                                    .form = task.form,
                                    .filler = o.Choice("filler"),
                                    .max_tokens = o.Count("predict", 0, INT64_MAX),
-                                   .out_dir = out_dir,
+                                   .out_dir = step.out_dir,
                                    .rope = {},
                                    .trace_dir = {},
-                                   .retry_failed = task.retry_failed};
+                                   .shard = step.shard,
+                                   .retry_failed = step.retry_failed,
+                                   .keep_going = true};
             LH_TRY(o.status());
-            return SuiteStep([model, passkey] { return RunPasskeyOn(model, passkey); });
+            return SuiteStep{
+                .run = [model, passkey, pace = step.pace] { return RunPasskeyOn(model, passkey, pace); },
+                .tokens = TokensOf(passkey)};
           }};
 }
 

@@ -23,15 +23,34 @@ struct PplCommandOptions {
   EvalOptions eval;
   PplOptions ppl;
   std::string file;
+  std::string shard = "1/1";
 };
 
 std::string Describe(const std::string& attention, const PplCase& c) {
   return fmt::format("{}, {} tokens from {} on", attention, c.length, c.offset);
 }
 
+// Read and scored behind the case before it.
+int64_t TokensOf(const PplCase& c) {
+  const int64_t before = c.calls.size() > 1 ? c.calls[c.calls.size() - 2] : 0;
+  return c.length - before;
+}
+
+// About so many tokens are read and scored in one shard: those of the longest length, and the scored ones of
+// the others. Lengths ascend.
+double TokensOf(const PplOptions& o) {
+  const double shorter = static_cast<double>(o.lengths.size()) - 1;
+  return (static_cast<double>(o.lengths.back()) + shorter * static_cast<double>(o.n_score)) *
+         static_cast<double>(o.attention.size()) * static_cast<double>(o.n_samples) /
+         static_cast<double>(o.shard.count);
+}
+
 // Cases as they come, on stderr.
 class PplReport {
  public:
+  // `pace` hears of every case that is run and does not fail; may be null.
+  explicit PplReport(EvalPace* pace) : pace_(pace) {}
+
   PplHooks Hooks(const ModelOptions& model, int64_t longest) {
     return {
         .load = Loader(model),
@@ -60,23 +79,34 @@ class PplReport {
  private:
   void PrintCase(const PplRecord& r, bool from_file, int64_t done, int64_t n_cases) {
     progress_.Finish();
-    Note("[{}/{}] {}: perplexity {:.4f} of the last {}, {}\n", done, n_cases, Describe(r.attention, r.which),
-         r.score.perplexity(), r.score.n_tokens,
+    const std::string found = r.failed.empty() ? fmt::format("perplexity {:.4f} of the last {}",
+                                                             r.score.perplexity(), r.score.n_tokens)
+                                               : "failed: " + r.failed;
+    Note("[{}/{}] {}: {}; {}\n", done, n_cases, Describe(r.attention, r.which), found,
          from_file ? "done before" : fmt::format("{:.1f} s", r.seconds));
+    if (!from_file && r.failed.empty() && pace_ != nullptr) pace_->Add(r.seconds, TokensOf(r.which));
   }
 
+  EvalPace* pace_;
   CaseProgress progress_;
 };
 
+// "4 samples", "part 1/2 of 4 samples".
+std::string DescribeSamples(const PplOptions& o) {
+  const std::string samples = o.n_samples == 1 ? "1 sample" : fmt::format("{} samples", o.n_samples);
+  if (o.shard.count == 1) return samples;
+  return fmt::format("part {}/{} of {}", o.shard.index, o.shard.count, samples);
+}
+
 // Of the text in `file`.
-Result<int> RunPplOn(const ModelOptions& model, const std::string& file, PplOptions ppl) {
+Result<int> RunPplOn(const ModelOptions& model, const std::string& file, PplOptions ppl, EvalPace* pace) {
   ppl.backend = model.backend;
   ppl.rope = model.rope.Text();
   std::sort(ppl.lengths.begin(), ppl.lengths.end());
   LH_ASSIGN(ppl.text, ReadUtf8File(file));
   ppl.text_name = std::filesystem::path(file).filename().string();
 
-  PplReport report;
+  PplReport report(pace);
   std::vector<PplRecord> records;
   const int64_t longest = ppl.lengths.empty() ? 0 : ppl.lengths.back();
   const Status status = RunPpl(ppl, report.Hooks(model, longest), records);
@@ -86,17 +116,17 @@ Result<int> RunPplOn(const ModelOptions& model, const std::string& file, PplOpti
     const PplSetup& setup = records[0].setup;
     table = fmt::format(
         "perplexity (95% interval) of the last {} tokens of each length, {} of {}, {}, compute {}, kv {}\n{}",
-        ppl.n_score, ppl.n_samples == 1 ? "1 sample" : fmt::format("{} samples", ppl.n_samples), setup.text,
-        setup.model.model, setup.model.compute, setup.model.kv,
+        ppl.n_score, DescribeSamples(ppl), setup.text, setup.model.model, setup.model.compute, setup.model.kv,
         PplTable(records, ppl.attention, ppl.lengths));
   }
-  return FinishEval(status, table, records.size(), ppl.out_dir);
+  return FinishEval(status, table, records, ppl.out_dir);
 }
 
 Result<int> RunPplCommand(PplCommandOptions options) {
   options.ppl.attention = ListSpecs(options.eval);
   LH_ASSIGN(options.ppl.lengths, ListLengths(options.eval));
-  return RunPplOn(options.eval.model, options.file, std::move(options.ppl));
+  LH_ASSIGN(options.ppl.shard, ParseShard(options.shard));
+  return RunPplOn(options.eval.model, options.file, std::move(options.ppl), /*pace=*/nullptr);
 }
 
 void AddPplOptions(CLI::App& app, PplCommandOptions& options) {
@@ -118,6 +148,7 @@ void AddPplOptions(CLI::App& app, PplCommandOptions& options) {
       ->type_name("S")
       ->capture_default_str()
       ->group(kExperimentGroup);
+  AddPartOptions(app, options.shard, ppl.retry_failed);
   AddOutOption(app, ppl.out_dir, "ppl");
   app.footer(
       R"(Of each piece and length n the first n - S tokens are read as prompt, and the S after them are fed one by one,
@@ -144,7 +175,7 @@ SuiteExperiment PplExperiment() {
                       {"samples", "N", "1", "pieces of the text, evenly spread"},
                       {"score", "S", "256", "how many of the last tokens are scored"}},
           .make = [](const ModelOptions& model, const SuiteTask& task,
-                     const std::string& out_dir) -> Result<SuiteStep> {
+                     const SuiteStepOptions& step) -> Result<SuiteStep> {
             const std::vector<TaskOption> known = PplExperiment().options;
             TaskOptions o(known, task.options);
             PplOptions ppl{.attention = task.attention,
@@ -153,12 +184,18 @@ SuiteExperiment PplExperiment() {
                            .n_score = o.Count("score", 0, INT64_MAX),
                            .text = {},
                            .text_name = {},
-                           .out_dir = out_dir,
-                           .rope = {}};
+                           .out_dir = step.out_dir,
+                           .rope = {},
+                           .shard = step.shard,
+                           .retry_failed = step.retry_failed,
+                           .keep_going = true};
             LH_TRY(o.status());
+            std::ranges::sort(ppl.lengths);
             const std::string file = o.Text("text").empty() ? DefaultHaystackPath() : o.Text("text");
             LH_TRY(Haystack::Load(o.Text("text")));  // whether it is there
-            return SuiteStep([model, file, ppl] { return RunPplOn(model, file, ppl); });
+            return SuiteStep{
+                .run = [model, file, ppl, pace = step.pace] { return RunPplOn(model, file, ppl, pace); },
+                .tokens = TokensOf(ppl)};
           }};
 }
 

@@ -37,16 +37,14 @@ struct SuiteCommandOptions {
 
 struct NamedStep {
   std::string name;
-  SuiteStep run;
-  double tokens = 0;  // about so many are read if nothing is there yet; 0: not known
+  SuiteStep step;
 };
 
 // What the steps of a run share.
 struct SuiteRun {
   const SuiteCommandOptions& options;
-  Shard shard;
-  std::string out_dir;
-  TaskPace pace = {};
+  SuiteStepOptions shared;
+  EvalPace pace = {};
   std::vector<NamedStep> steps = {};
 
   ModelOptions Model(const SuiteModel& model) const {
@@ -62,14 +60,15 @@ struct SuiteRun {
     return m;
   }
   Status AddStep(const SuiteModel& suite_model, const SuiteTask& suite_task);
+  Result<SuiteStep> TaskStep(const ModelOptions& model, const SuiteTask& suite_task) const;
   Result<int> RunSteps();
   std::string TimeLeft(std::size_t step) const;
 };
 
 // `variants`: of an ablation.
 Result<int> RunTaskStep(const ModelOptions& model, const TaskRunOptions& options, Task& task,
-                        std::span<const AblationVariant> variants, TaskPace& pace) {
-  TaskReport report(&pace);
+                        std::span<const AblationVariant> variants, EvalPace* pace) {
+  TaskReport report(pace);
   std::vector<TaskRecord> records;
   const Status status = RunTask(options, task, report.Hooks(model, task), records);
   report.FinishProgress();
@@ -86,33 +85,32 @@ std::string StepName(const SuiteTask& task, const std::string& file, const Model
   return name;
 }
 
+Result<SuiteStep> SuiteRun::TaskStep(const ModelOptions& model, const SuiteTask& suite_task) const {
+  LH_ASSIGN(std::unique_ptr<Task> made, MakeTask(*FindTaskKind(suite_task.name), suite_task.options));
+  const std::shared_ptr<Task> task = std::move(made);
+  const TaskRunOptions run{.attention = suite_task.attention,
+                           .form = suite_task.form,
+                           .out_dir = shared.out_dir,
+                           .backend = model.backend,
+                           .rope = model.rope.Text(),
+                           .shard = shared.shard,
+                           .retry_failed = shared.retry_failed};
+  double tokens = 0;
+  for (const Sample& sample : task->samples()) tokens += static_cast<double>(sample.tokens);
+  tokens *= static_cast<double>(run.attention.size()) / static_cast<double>(shared.shard.count);
+  return SuiteStep{.run = [model, run, task, variants = suite_task.variants,
+                           pace = shared.pace] { return RunTaskStep(model, run, *task, variants, pace); },
+                   .tokens = tokens};
+}
+
 Status SuiteRun::AddStep(const SuiteModel& suite_model, const SuiteTask& suite_task) {
   const ModelOptions model = Model(suite_model);
   LH_ASSIGN(const EngineOptions checked, EngineOptionsOf(model));
-  NamedStep step{.name = StepName(suite_task, checked.model_path, model), .run = {}};
   const auto experiment = Experiments().find(suite_task.name);
-  if (experiment != Experiments().end()) {
-    if (shard.index > 1) return {};  // they are not shared out
-    SuiteTask asked = suite_task;
-    asked.retry_failed = options.retry_failed;
-    LH_ASSIGN(step.run, experiment->second.make(model, asked, out_dir));
-  } else {
-    LH_ASSIGN(std::unique_ptr<Task> made, MakeTask(*FindTaskKind(suite_task.name), suite_task.options));
-    const std::shared_ptr<Task> task = std::move(made);
-    const TaskRunOptions run{.attention = suite_task.attention,
-                             .form = suite_task.form,
-                             .out_dir = out_dir,
-                             .backend = model.backend,
-                             .rope = model.rope.Text(),
-                             .shard = shard,
-                             .retry_failed = options.retry_failed};
-    for (const Sample& sample : task->samples()) step.tokens += static_cast<double>(sample.tokens);
-    step.tokens *= static_cast<double>(run.attention.size()) / static_cast<double>(shard.count);
-    step.run = [this, model, run, task, variants = suite_task.variants] {
-      return RunTaskStep(model, run, *task, variants, pace);
-    };
-  }
-  steps.push_back(std::move(step));
+  LH_ASSIGN(SuiteStep step, experiment == Experiments().end()
+                                ? TaskStep(model, suite_task)
+                                : experiment->second.make(model, suite_task, shared));
+  steps.push_back({.name = StepName(suite_task, checked.model_path, model), .step = std::move(step)});
   return {};
 }
 
@@ -122,8 +120,8 @@ std::string SuiteRun::TimeLeft(std::size_t step) const {
   double tokens = 0;
   std::size_t n_unknown = 0;
   for (std::size_t i = step; i < steps.size(); ++i) {
-    tokens += steps[i].tokens;
-    if (steps[i].tokens == 0) ++n_unknown;
+    tokens += steps[i].step.tokens;
+    if (steps[i].step.tokens == 0) ++n_unknown;
   }
   if (pace.tokens == 0 || tokens == 0) return "";
   return fmt::format(
@@ -137,7 +135,7 @@ Result<int> SuiteRun::RunSteps() {
   std::size_t n_failed = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     Note("step {} of {}: {}{}\n", i + 1, steps.size(), steps[i].name, TimeLeft(i));
-    const Result<int> done = steps[i].run();
+    const Result<int> done = steps[i].step.run();
     if (done) continue;
     if (done.error().kind == ErrorKind::kCancelled) {
       return MakeError(ErrorKind::kCancelled,
@@ -161,9 +159,11 @@ Result<int> RunSuiteCommand(const SuiteCommandOptions& options) {
   LH_ASSIGN(const Suite suite, ParseSuite(json, options.file, extras));
   LH_ASSIGN(const Shard shard, ParseShard(options.shard));
   SuiteRun run{.options = options,
-               .shard = shard,
-               .out_dir = options.out_dir.empty() ? suite.out_dir : options.out_dir};
-  if (run.out_dir.empty()) {
+               .shared = {.out_dir = options.out_dir.empty() ? suite.out_dir : options.out_dir,
+                          .shard = shard,
+                          .retry_failed = options.retry_failed}};
+  run.shared.pace = &run.pace;
+  if (run.shared.out_dir.empty()) {
     return InvalidInput(fmt::format(
         "{}: 'out' is missing, and so is --out: a suite keeps its results in a folder", options.file));
   }
@@ -189,12 +189,7 @@ void AddSuiteCommand(CLI::App& eval, Command& command) {
   app->add_option("file", options->file, "the suite")->required()->type_name("FILE.json");
   app->add_option("--out", options->out_dir, "keep the results in DIR, in the place of the file's 'out'")
       ->type_name("DIR");
-  app->add_option(
-         "--shard", options->shard,
-         "run the i-th of n parts of every task's samples (the first part runs passkey and ppl whole)")
-      ->type_name("i/n")
-      ->capture_default_str();
-  app->add_flag("--retry-failed", options->retry_failed, "run samples that failed before once more");
+  AddPartOptions(*app, options->shard, options->retry_failed);
   app->add_option("-t,--threads", options->threads, "threads; 0: the physical cores this process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

@@ -57,13 +57,7 @@ void AddTaskOptions(CLI::App& app, const TaskKind& kind, TaskCommandOptions& opt
       ->check(CLI::IsMember({"auto", "plain", "chat"}))
       ->capture_default_str()
       ->group(kExperimentGroup);
-  app.add_option("--shard", options.shard,
-                 "run the i-th of n parts of the samples; a file of its own for each")
-      ->type_name("i/n")
-      ->capture_default_str()
-      ->group(kExperimentGroup);
-  app.add_flag("--retry-failed", options.run.retry_failed, "run samples that failed before once more")
-      ->group(kExperimentGroup);
+  AddPartOptions(app, options.shard, options.run.retry_failed);
   AddOutOption(app, options.run.out_dir, kind.name);
   app.footer(kind.notes);
 }

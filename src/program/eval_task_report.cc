@@ -51,10 +51,7 @@ void TaskReport::PrintSample(const TaskRecord& r, bool from_file, const TaskProg
   progress_.Finish();
   std::string how = "done before";
   if (!from_file) {
-    if (pace_ != nullptr) {
-      pace_->seconds += r.seconds;
-      pace_->tokens += static_cast<double>(r.sample.tokens);
-    }
+    if (pace_ != nullptr && r.failed.empty()) pace_->Add(r.seconds, r.sample.tokens);
     how = fmt::format("{:.1f} s", r.seconds);
     if (r.measured.shared > 0) {
       how += fmt::format(" ({} of {} tokens read before)", r.measured.shared, r.measured.tokens);
@@ -68,11 +65,6 @@ void TaskReport::PrintSample(const TaskRecord& r, bool from_file, const TaskProg
 std::string DescribeTaskRun(const Task& task, std::span<const TaskRecord> records,
                             const std::vector<std::string>& attention) {
   if (records.empty()) return "";
-  const auto n_failed = std::ranges::count_if(records, [](const TaskRecord& r) { return !r.failed.empty(); });
-  if (n_failed > 0) {
-    Note("warning: {} of {} samples failed and count as nothing: their records say why\n", n_failed,
-         records.size());
-  }
   const TaskSetup& setup = records[0].setup;
   const MeasureName measure = task.measure();
   return fmt::format("{}: {}{} (95% interval), {}, compute {}, kv {}\n{}", setup.task, measure.name,

@@ -11,15 +11,10 @@
 
 namespace longheads {
 
-// What samples have taken so far, over several tasks.
-struct TaskPace {
-  double seconds = 0, tokens = 0;
-};
-
 class TaskReport {
  public:
-  // `pace` hears of every sample that is run; may be null.
-  explicit TaskReport(TaskPace* pace = nullptr) : pace_(pace) {}
+  // `pace` hears of every sample that is run and does not fail; may be null.
+  explicit TaskReport(EvalPace* pace = nullptr) : pace_(pace) {}
 
   // `model` must outlive the hooks.
   TaskHooks Hooks(const ModelOptions& model, const Task& task);
@@ -28,11 +23,11 @@ class TaskReport {
  private:
   void PrintSample(const TaskRecord& record, bool from_file, const TaskProgress& progress);
 
-  TaskPace* pace_;
+  EvalPace* pace_;
   CaseProgress progress_;
 };
 
-// The setup in a line, and the table; empty where nothing was found. Says where samples failed.
+// The setup in a line, and the table; empty where nothing was found.
 std::string DescribeTaskRun(const Task& task, std::span<const TaskRecord> records,
                             const std::vector<std::string>& attention);
 

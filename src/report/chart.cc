@@ -181,6 +181,16 @@ std::string PartName(const std::string& name, std::size_t i, std::size_t n) {
   return n > 1 ? fmt::format("{}-{}", name, i + 1) : name;
 }
 
+std::string PercentText(double share) {
+  constexpr double kRounding = 1e-9;  // of a mean, or of a bound of its interval
+  const std::string whole = fmt::format("{:.0f}", 100 * share);
+  const bool none = whole == "0" && share > kRounding, all = whole == "100" && share < 1 - kRounding;
+  if (!none && !all) return whole;
+  const std::string tenths = fmt::format("{:.1f}", 100 * share);
+  if (tenths == "0.0") return "<0.1";
+  return tenths == "100.0" ? ">99.9" : tenths;
+}
+
 std::string NeedleColour(double share) {
   constexpr std::array<std::array<int, 3>, 3> kStops = {
       {{0xF0, 0x49, 0x6E}, {0xEB, 0xB8, 0x39}, {0x0C, 0xD7, 0x9F}}};
@@ -221,7 +231,7 @@ Svg DrawHeatMap(const HeatMap& map) {
       }
       svg.Rect(left, top, cell_width - 1, cell_height - 1, NeedleColour(*value));
       if (cell_width < 24) continue;
-      svg.Text(left + cell_width / 2, top + cell_height / 2 + 4, fmt::format("{:.0f}", 100 * *value),
+      svg.Text(left + cell_width / 2, top + cell_height / 2 + 4, PercentText(*value),
                {.anchor = "middle", .size = 11, .fill = "#16191d"});  // on these colours in any light
     }
   }

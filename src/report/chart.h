@@ -57,6 +57,10 @@ struct HeatMap {
 // apart.
 Svg DrawHeatMap(const HeatMap& map);
 
+// A share in whole percents: "85". One decimal where that would say all or nothing of what is neither:
+// "99.5"; and where that says it too, ">99.9" or "<0.1".
+std::string PercentText(double share);
+
 // The colour of a share: #F0496E at 0, #EBB839 at one half, #0CD79F at 1.
 std::string NeedleColour(double share);
 

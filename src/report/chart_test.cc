@@ -24,6 +24,19 @@ TEST(NeedleColour, IsRedAmberGreen) {
   EXPECT_EQ(NeedleColour(0.25), "#ee8154");  // half of the way, each channel
 }
 
+TEST(PercentText, SaysAllAndNothingOfNothingElse) {
+  EXPECT_EQ(PercentText(0), "0");
+  EXPECT_EQ(PercentText(1), "100");
+  EXPECT_EQ(PercentText(1 - 1e-12), "100");  // but for roundings
+  EXPECT_EQ(PercentText(0.854), "85");
+  EXPECT_EQ(PercentText(0.994), "99");
+  EXPECT_EQ(PercentText(0.9951), "99.5");
+  EXPECT_EQ(PercentText(0.99949), "99.9");
+  EXPECT_EQ(PercentText(0.9999), ">99.9");
+  EXPECT_EQ(PercentText(0.0049), "0.5");
+  EXPECT_EQ(PercentText(0.0001), "<0.1");
+}
+
 TEST(DrawHeatMap, HasACellForEachValueAndAnOutlineForNone) {
   const HeatMap map{.title = "full",
                     .x_label = "length",

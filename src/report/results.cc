@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 
 #include "base/json.h"
 #include "eval/interval.h"
@@ -45,8 +46,9 @@ class Collector {
           {.task = task, .measure = measure, .settings = std::move(settings), .observations = {}});
     }
     std::vector<Observation>& observations = results_.experiments[at->second].observations;
-    const auto [known, fresh] =
-        samples_.emplace(fmt::format("{}\n{}\n{}", key, observation.attention, sample), observations.size());
+    const auto [known, fresh] = samples_.emplace(
+        fmt::format("{}\n{}\n{}\n{}", key, observation.attention, observation.esa_compression, sample),
+        observations.size());
     if (fresh) {
       observations.push_back(std::move(observation));
     } else {
@@ -66,6 +68,19 @@ class Collector {
   std::map<std::string, std::size_t> experiments_;
   std::map<std::string, std::size_t> samples_;
 };
+
+// A compression that was fitted anew makes another method of the same name.
+void NameEsaCompressions(Experiment& experiment) {
+  std::map<std::string, std::set<std::string>> compressions;  // by method
+  for (const Observation& one : experiment.observations) {
+    compressions[one.attention].insert(one.esa_compression);
+  }
+  for (Observation& one : experiment.observations) {
+    if (compressions.at(one.attention).size() == 1) continue;
+    one.attention +=
+        fmt::format(" (compression {})", one.esa_compression.empty() ? "not recorded" : one.esa_compression);
+  }
+}
 
 Json CellValue(const Observation& one, const std::string& name) {
   return one.cell.contains(name) ? one.cell[name] : Json(nullptr);
@@ -122,15 +137,22 @@ Status AddPpl(const std::string& line, Collector& to) {
           .cell = {{"length", r.which.length}},
           .document = fmt::format("{}", r.which.offset),
           .ppl = r.score,
+          .failed = r.failed,
           .seconds = r.seconds,
           .by = r.by});
   return {};
+}
+
+std::string EsaCompressionIn(const Json& options) {
+  const auto found = options.find(kEsaCompressionOption);
+  return found != options.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 Status AddTask(const std::string& line, Collector& to) {
   LH_ASSIGN(const TaskRecord r, ParseTaskJson(line));
   Settings settings = ModelSettings(r.setup.model);
   for (const auto& option : r.setup.options.items()) {
+    if (option.key() == kEsaCompressionOption) continue;  // of one method: the others are its peers still
     settings.emplace_back(option.key(), option.value().is_string() ? option.value().get<std::string>()
                                                                    : JsonLine(option.value()));
   }
@@ -143,7 +165,8 @@ Status AddTask(const std::string& line, Collector& to) {
           .values = r.measured.values,
           .seconds = r.seconds,
           .by = r.by,
-          .tokens = r.measured.tokens - r.measured.shared});
+          .tokens = r.measured.tokens - r.measured.shared,
+          .esa_compression = EsaCompressionIn(r.setup.options)});
   return {};
 }
 
@@ -151,7 +174,7 @@ Status ReadJournal(const fs::path& path, Collector& to) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (file.bad()) return MakeError(ErrorKind::kIo, fmt::format("{}: cannot read it", path.string()));
-  const std::string name = path.stem();
+  const std::string name = ExperimentOfJournal(path.stem());
   const auto add = name == "passkey" ? AddPasskey : name == "ppl" ? AddPpl : AddTask;
   int64_t number = 1;
   for (std::size_t begin = 0; begin < text.size(); ++number) {
@@ -319,6 +342,7 @@ Result<Results> ReadResults(const std::string& directory) {
   if (collector.results().experiments.empty()) {
     return InvalidInput(fmt::format("{}: the results in it are empty", directory));
   }
+  for (Experiment& experiment : collector.results().experiments) NameEsaCompressions(experiment);
   return std::move(collector.results());
 }
 

@@ -18,7 +18,8 @@ namespace longheads {
 
 // One sample's.
 struct Observation {
-  std::string attention;    // as given to --attn
+  // As given to --attn; with the compression of ESA's scores where an experiment has several for one method.
+  std::string attention;
   Json cell = {};           // what tables and figures lay out by: length, depth
   std::string sample = {};  // with the same one methods were asked the same
   std::string document;     // samples of one are no independent draws
@@ -28,7 +29,8 @@ struct Observation {
   Json values = Json::object();      // what else was found, by name
   double seconds = 0;
   Provenance by = {};
-  int64_t tokens = 0;  // read for this sample alone
+  int64_t tokens = 0;                // read for this sample alone
+  std::string esa_compression = {};  // EsaCompressionOf; empty where there is none, or it is not recorded
 };
 
 // Samples of one task, model and settings; methods differ.

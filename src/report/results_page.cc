@@ -7,7 +7,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
+#include "base/json.h"
 #include "eval/ablation.h"
 #include "eval/infinitebench.h"
 #include "eval/longbench.h"
@@ -24,7 +26,7 @@ namespace longheads {
 namespace {
 
 std::string Number(const Experiment& experiment, double value) {
-  if (experiment.measure.unit == "share") return fmt::format("{:.0f}", 100 * value);
+  if (experiment.measure.unit == "share") return PercentText(value);
   if (value >= kMostValue) return "> 1e300";
   return value >= 1000 && value < 1e9 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
 }
@@ -142,9 +144,39 @@ class Variants {
   std::map<std::string, ScoreDifference> differences_;
 };
 
+// What a table of the experiment has cells for, depths counted one by one.
+std::size_t CountCells(const Experiment& experiment) {
+  std::set<std::pair<std::string, std::string>> cells;
+  for (const Observation& one : experiment.observations) {
+    cells.emplace(one.attention, JsonLine(one.cell));
+  }
+  return cells.size();
+}
+
+// As the papers' tables name them.
+std::vector<std::string> PaperTasks(const Experiment& experiment) {
+  std::vector<std::string> tasks = {experiment.task};
+  if (!AblationLabels(experiment.Methods()).empty()) tasks.emplace_back("ablation");
+  return tasks;
+}
+
+// For each of the papers' tasks the experiment that its tables stand at: the first of those with the most
+// cells.
+std::map<std::string, std::size_t> PaperPlaces(const std::vector<Experiment>& experiments) {
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < experiments.size(); ++i) {
+    for (const std::string& task : PaperTasks(experiments[i])) {
+      const auto [at, added] = places.emplace(task, i);
+      if (!added && CountCells(experiments[i]) > CountCells(experiments[at->second])) at->second = i;
+    }
+  }
+  return places;
+}
+
 class Page {
  public:
-  Page(const Results& results, const ReportOrigin& origin) : results_(results), origin_(origin) {}
+  Page(const Results& results, const ReportOrigin& origin)
+      : results_(results), origin_(origin), paper_places_(PaperPlaces(results.experiments)) {}
 
   Report Make() {
     Head();
@@ -234,7 +266,7 @@ class Page {
     for (const Part& part : parts) PartScores(index, part, columns, scores);
     File(Stem(index), ".csv", TableCsv(scores));
     Differences(index, parts);
-    Papers(e);
+    Papers(index);
     for (const Part& part : parts) {
       if (part.whole) HeatMaps(index, part);
     }
@@ -380,15 +412,11 @@ class Page {
     if (!csv.empty()) File(Stem(index) + "-differences", ".csv", TableCsv(csv));
   }
 
-  // Each task's once, below the first of its experiments.
-  void Papers(const Experiment& e) {
-    const std::vector<std::string> methods = e.Methods();
-    std::vector<std::string> tasks = {e.task};
-    if (!AblationLabels(methods).empty()) tasks.emplace_back("ablation");
+  // Each task's once.
+  void Papers(std::size_t index) {
     std::vector<PaperTable> tables;
-    for (const std::string& task : tasks) {
-      if (papers_shown_.insert(task).second)
-        std::ranges::move(PaperTablesOf(task), std::back_inserter(tables));
+    for (const std::string& task : PaperTasks(results_.experiments[index])) {
+      if (paper_places_.at(task) == index) std::ranges::move(PaperTablesOf(task), std::back_inserter(tables));
     }
     if (tables.empty()) return;
     body_ +=
@@ -450,8 +478,8 @@ class Page {
           csv.push_back({method, length.dump(), depth.dump(), std::to_string(estimate.n),
                          std::to_string(estimate.failed), estimate.n > 0 ? CsvNumber(estimate.value) : ""});
           if (estimate.n > 0) {
-            map.describe += fmt::format("{} at depth {}%: {:.0f}%; ", CellName("length", length),
-                                        map.y_names.back(), 100 * estimate.value);
+            map.describe += fmt::format("{} at depth {}%: {}%; ", CellName("length", length),
+                                        map.y_names.back(), PercentText(estimate.value));
           }
         }
       }
@@ -519,9 +547,19 @@ class Page {
       body_ += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", EscapeHtml(name),
                            EscapeHtml(value + KnownText(value)));
     }
+    EsaCompressions(e);
     Origins(e, "measured by", &Provenance::program);
     Origins(e, "measured on", &Provenance::machine);
     body_ += "</dl>\n";
+  }
+
+  void EsaCompressions(const Experiment& e) {
+    std::set<std::string> found;
+    for (const Observation& one : e.observations) found.insert(one.esa_compression);
+    found.erase("");
+    if (found.empty()) return;
+    body_ += fmt::format("<div><dt>compression of ESA\u2019s scores</dt><dd>{}</dd></div>\n",
+                         EscapeHtml(fmt::format("{}", fmt::join(found, "; "))));
   }
 
   // All that its results name, in the order they come; nothing where all are older than that.
@@ -541,9 +579,10 @@ class Page {
 
   const Results& results_;
   const ReportOrigin& origin_;
+  const std::map<std::string, std::size_t> paper_places_;
   std::string body_;
   Report report_;
-  std::set<std::string> papers_shown_, names_;
+  std::set<std::string> names_;
 };
 
 }  // namespace

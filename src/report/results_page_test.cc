@@ -271,6 +271,62 @@ TEST(ResultsPage, VariantsHaveThePapersNamesAndTable) {
   EXPECT_EQ(Make(other).page.find("LongHeads, Table 4"), std::string::npos);
 }
 
+// Where a few samples of other settings come first, the papers' numbers stand by the many.
+TEST(ResultsPage, PapersStandAtTheExperimentWithTheMostCells) {
+  const ResultFolder folder;
+  const auto add = [&](int64_t kv_ram, const std::string& method, int64_t length) {
+    TaskRecord record = MakeOf("efficiency", method, {{"length", length}}, 1);
+    record.setup.options["kv_ram"] = kv_ram;
+    record.fingerprint = record.setup.Fingerprint();
+    folder.Append("efficiency.jsonl", TaskJson(record));
+  };
+  for (int repeat = 0; repeat < 9; ++repeat) add(1 << 28, "full", 32768);
+  for (const char* const method : {"full", "longheads"}) {
+    for (const int64_t length : {8192, 32768}) add(0, method, length);
+  }
+  add(1 << 20, "full", 32768);
+  const std::string page = Make(folder).page;
+  const std::string title = "<h4>LongHeads, Table 5: seconds per generated token";
+  EXPECT_EQ(Count(page, title), 1u);
+  const std::size_t plain = page.find("<section id=\"e1\">"), behind = page.find("<section id=\"e2\">");
+  const std::size_t table = page.find(title);
+  EXPECT_GT(table, plain);
+  EXPECT_LT(table, behind);
+  EXPECT_EQ(page.substr(plain, page.find("</h2>", plain) - plain),
+            "<section id=\"e1\">\n<h2>efficiency: accuracy, kv_ram 0");
+}
+
+// 99.5% of what was asked is not all of it.
+TEST(ResultsPage, AllAndNothingAreSaidOfNothingElse) {
+  const ResultFolder folder;
+  for (const auto& [length, score] :
+       {std::pair(1024, 0.995), std::pair(2048, 1.0), std::pair(4096, 0.994), std::pair(8192, 0.004)}) {
+    folder.Append("esa-recall.jsonl",
+                  TaskJson(MakeOf("esa-recall", "esa", {{"length", length}, {"depth", 50}}, score)));
+  }
+  const Report report = Make(folder);
+  for (const char* const cell :
+       {"<td>99.5 <small>", "<td>100 <small>", "<td>99 <small>", "<td>0.4 <small>"}) {
+    EXPECT_EQ(Count(report.page, cell), 1u) << cell;
+  }
+  const std::string map = File(report, "1-esa-recall-accuracy-map-1-esa.svg");
+  EXPECT_NE(map.find("1k at depth 50%: 99.5%; 2k at depth 50%: 100%; "), std::string::npos) << map;
+  EXPECT_NE(map.find(">99.5</text>"), std::string::npos) << map;
+}
+
+TEST(ResultsPage, NamesTheCompressionOfEsasScores) {
+  const ResultFolder folder;
+  TaskRecord record = MakeOf("needle", "esa", {{"length", 1024}}, 1);
+  folder.Append("needle.jsonl", TaskJson(record));
+  EXPECT_EQ(Make(folder).page.find("compression of ESA"), std::string::npos);
+  record.setup.options[kEsaCompressionOption] = "0123456789abcdef";
+  record.fingerprint = record.setup.Fingerprint();
+  const ResultFolder other;
+  other.Append("needle.jsonl", TaskJson(record));
+  EXPECT_NE(Make(other).page.find("<dt>compression of ESA\u2019s scores</dt><dd>0123456789abcdef</dd>"),
+            std::string::npos);
+}
+
 // Browsers print what is unfolded.
 TEST(ResultsPage, NothingIsFolded) {
   const ResultFolder folder;

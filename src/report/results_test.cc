@@ -65,6 +65,21 @@ TEST(ReadResults, AddsPerplexitiesUp) {
   EXPECT_GT(estimate.interval->second, estimate.value);
 }
 
+TEST(ReadResults, AFailedPerplexityIsNoPerplexity) {
+  const ResultFolder folder;
+  PplRecord failed = MakePpl("full", 1024, 0, 2.0);
+  failed.failed = "out of memory";
+  folder.Append("ppl.jsonl", PplJson(failed));
+  folder.Append("ppl.jsonl", PplJson(MakePpl("full", 1024, 5000, 3.0)));
+  const Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  const Experiment& ppl = results->experiments.at(0);
+  const Estimate estimate = EstimateOf(ppl, Select(ppl, "full"));
+  EXPECT_EQ(estimate.n, 1);
+  EXPECT_EQ(estimate.failed, 1);
+  EXPECT_NEAR(estimate.value, std::exp(3.0), 1e-9);
+}
+
 TEST(ReadResults, KeepsFailuresApartAndDocumentsTogether) {
   const ResultFolder folder;
   for (int i = 0; i < 8; ++i) {
@@ -165,6 +180,49 @@ TEST(ReadResults, OptionsTellExperimentsApart) {
   const Result<Results> results = ReadResults(folder.path());
   ASSERT_TRUE(results) << results.error().message;
   EXPECT_EQ(results->experiments.size(), 2u);
+}
+
+// Files of parts are of the experiment whose parts they are, whatever it is called.
+TEST(ReadResults, ReadsPartsAsTheWhole) {
+  const ResultFolder folder;
+  folder.Append("passkey-1of2.jsonl", PasskeyJson(MakePasskey("full", 4096, 0, true)));
+  folder.Append("passkey-2of2.jsonl", PasskeyJson(MakePasskey("full", 4096, 0.5, true)));
+  folder.Append("ppl-2of2.jsonl", PplJson(MakePpl("full", 1024, 0, 2.0)));
+  folder.Append("passkey-papers.jsonl", TaskJson(MakeTask("full", "a", {{"length", 1024}}, 1)));
+  const Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  const Experiment* const free = Find(*results, "passkey", "free answers right");
+  ASSERT_NE(free, nullptr);
+  EXPECT_EQ(free->observations.size(), 2u);
+  EXPECT_NE(Find(*results, "ppl", "perplexity"), nullptr);
+}
+
+TaskRecord MakeEsa(const std::string& compression, double score) {
+  TaskRecord record = MakeTask("esa", "a", {{"length", 1024}}, score);
+  if (!compression.empty()) record.setup.options[kEsaCompressionOption] = compression;
+  record.fingerprint = record.setup.Fingerprint();
+  return record;
+}
+
+// The compression is one method's: it does not part it from the others. But two are two methods.
+TEST(ReadResults, CompressionsOfEsaAreMethodsOfOneExperiment) {
+  const ResultFolder folder;
+  folder.Append("needle.jsonl", TaskJson(MakeTask("full", "a", {{"length", 1024}}, 1)));
+  folder.Append("needle.jsonl", TaskJson(MakeEsa("0123456789abcdef", 1)));
+  Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  ASSERT_EQ(results->experiments.size(), 1u);
+  EXPECT_EQ(results->experiments[0].Methods(), (std::vector<std::string>{"full", "esa"}));
+  EXPECT_EQ(results->experiments[0].observations[1].esa_compression, "0123456789abcdef");
+
+  folder.Append("needle.jsonl", TaskJson(MakeEsa("fedcba9876543210", 0)));
+  folder.Append("needle.jsonl", TaskJson(MakeEsa("", 0)));
+  results = ReadResults(folder.path());
+  ASSERT_EQ(results->experiments.size(), 1u);
+  EXPECT_EQ(
+      results->experiments[0].Methods(),
+      (std::vector<std::string>{"full", "esa (compression 0123456789abcdef)",
+                                "esa (compression fedcba9876543210)", "esa (compression not recorded)"}));
 }
 
 TEST(PartsOf, AreAlikeInAllButLengthAndDepth) {

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <random>
 
 #include "tests/support/trace_cases.h"
@@ -236,21 +237,84 @@ TEST(TraceHeader, RefusesWhatNoModelHas) {
   EXPECT_FALSE(ParseTraceHeader(""));
 }
 
-// What LongHeads chooses on the default model over 32k tokens, 100 of them generated, is far below 50 MB.
-TEST(TraceSize, OfLongHeadsOverALongText) {
-  TokenSelection selection{.position = 32767, .phase = Phase::kDecode, .heads = {}};
-  std::mt19937 random(3);
-  selection.heads.resize(30 * 9);
-  for (HeadSelection& head : selection.heads) {
-    for (int32_t chunk = 1; chunk < 126; ++chunk) {
-      if (random() % 125 >= 13) continue;
-      head.seen.push_back({chunk * 256, chunk * 256 + 256});
-      head.taken.push_back({chunk, static_cast<float>(random() % 1000) * 0.037f});
-    }
+// What LongHeads sees on the default model: the first chunk, the one before the token's own, its own, and 13
+// that it chooses.
+constexpr int64_t kLayers = 30, kHeads = 9, kChunk = 256;
+constexpr std::size_t kChosen = 13;
+
+HeadSelection LongHeadsSelection(int64_t position, std::mt19937& random) {
+  const auto own = static_cast<int32_t>(position / kChunk);
+  std::vector<int32_t> chunks(static_cast<std::size_t>(own - 2));
+  std::iota(chunks.begin(), chunks.end(), 1);
+  std::ranges::shuffle(chunks, random);
+  chunks.resize(kChosen);
+  std::ranges::sort(chunks);
+  HeadSelection head;
+  for (const int32_t chunk : chunks) {
+    head.taken.push_back({chunk, static_cast<float>(random() % 1000) * 0.037f});
   }
-  std::string payload;
-  EncodeSelection(selection, payload);
-  EXPECT_LT(100 * payload.size(), std::size_t{5'000'000});
+  chunks.insert(chunks.begin(), 0);
+  chunks.push_back(own - 1);
+  for (const int32_t chunk : chunks) {
+    if (head.seen.empty() || head.seen.back().end < chunk * kChunk) {
+      head.seen.push_back({chunk * kChunk, chunk * kChunk});
+    }
+    head.seen.back().end += kChunk;
+  }
+  head.seen.back().end = position + 1;
+  return head;
+}
+
+class TraceSize : public TraceFile {};
+
+TEST_F(TraceSize, OfLongHeadsOverALongText) {
+  constexpr int64_t kPrompt = 32768, kAnswer = 100;
+  TraceHeader header = MakeTraceCase(9).header;
+  header.n_layers = kLayers;
+  header.n_heads = kHeads;
+  header.n_kv_heads = 3;
+  header.prompt_tokens = kPrompt;
+  std::mt19937 random(3);
+  const auto text = [&](int64_t n) {
+    TraceTokens tokens;
+    for (int64_t i = 0; i < n; ++i) tokens.Add(static_cast<int32_t>(random() % 49152), "word ");
+    return tokens;
+  };
+  Result<TraceWriter> writer = TraceWriter::Create(path_, header);
+  ASSERT_TRUE(writer) << writer.error().message;
+  writer->AddTokens(text(kPrompt));
+  for (int64_t position = kPrompt - 1; position < kPrompt + kAnswer - 1; ++position) {
+    TokenSelection selection{
+        .position = position, .phase = position < kPrompt ? Phase::kPrefill : Phase::kDecode, .heads = {}};
+    for (int64_t row = 0; row < kLayers * kHeads; ++row) {
+      selection.heads.push_back(LongHeadsSelection(position, random));
+    }
+    writer->AddSelection(selection);
+  }
+  writer->AddTokens(text(kAnswer));
+  ASSERT_TRUE(writer->Finish());
+
+  const uint64_t size = fs::file_size(path_);
+  EXPECT_EQ(size, writer->bytes());
+  // A chunk that was chosen is at least a byte and its score.
+  EXPECT_GT(size, kAnswer * kLayers * kHeads * kChosen * 5);
+  EXPECT_LT(size, 4'000'000U);  // docs/trace.md: 3.2 MB
+  int64_t n_tokens = 0, n_selections = 0, n_taken = 0;
+  const Status read = ReadTraceFile(path_, {.on_tokens = [&](const TraceTokens& tokens) -> Status {
+                                              n_tokens += static_cast<int64_t>(tokens.ids.size());
+                                              return {};
+                                            },
+                                            .on_selection = [&](const TokenSelection& selection) -> Status {
+                                              ++n_selections;
+                                              for (const HeadSelection& head : selection.heads) {
+                                                n_taken += static_cast<int64_t>(head.taken.size());
+                                              }
+                                              return {};
+                                            }});
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(n_tokens, kPrompt + kAnswer);
+  EXPECT_EQ(n_selections, kAnswer);
+  EXPECT_EQ(n_taken, kAnswer * kLayers * kHeads * static_cast<int64_t>(kChosen));
 }
 
 }  // namespace

@@ -468,6 +468,7 @@ class Perplexity(unittest.TestCase):
             for word in words:
                 self.assertIn(word, sentences[0])
             self.assertFalse(self.out.exists())
+        self.assertIn(b"--shard is '3/2'", run(*self.command, "--shard", "3/2").stderr)
         without_text = run(*self.COMMAND[:3], MODELS / "plain.gguf")
         self.assertEqual(without_text.returncode, 2)
         self.assertIn(b"--text", without_text.stderr)
@@ -504,7 +505,7 @@ class Tasks(unittest.TestCase):
             rows = list(csv.DictReader(file))
         self.assertEqual([(row["length"], row["depth"]) for row in rows][:4],
                          [("500", "0.0"), ("500", "50.0"), ("500", "100.0"), ("700", "0.0")])
-        self.assertEqual(len(list((self.out / "needle-results").iterdir())), 12)
+        self.assertEqual(len(list((self.out / "needle-results").rglob("*_results.json"))), 12)
         again = run(*self.command)
         self.assertEqual((again.returncode, again.stdout), (0, result.stdout))
         self.assertEqual(again.stderr.count(b"done before"), 12)
@@ -595,28 +596,55 @@ class Suite(unittest.TestCase):
         text = SCRATCH / "haystack.txt"
         text.write_text(" ".join(f"Line {7919 * i % 1009} of {i}." for i in range(400)))
         self.suite = {"models": [{"file": str(MODELS / "plain.gguf"), "compute": "f32"}], "methods": ["full"],
-                      "lengths": [600], "tasks": [{"task": "passkey", "depths": 1, "lengths": 1500, "predict": 2},
+                      "lengths": [600], "tasks": [{"task": "passkey", "depths": 2, "lengths": 1500, "predict": 2},
                                                   {"task": "needle", "depths": 2, "predict": 2, "haystack": str(text)},
-                                                  {"task": "kld", "lengths": 64, "samples": 1, "score": 4,
+                                                  {"task": "kld", "lengths": 64, "samples": 2, "score": 4,
                                                    "methods": ["streaming-llm,start=2,recent=20"],
                                                    "haystack": str(text)},
-                                                  {"task": "ppl", "lengths": [64], "score": 8, "text": str(text)}]}
+                                                  {"task": "ppl", "lengths": [64, 100], "samples": 2, "score": 8,
+                                                   "text": str(text)}]}
+
+    LINES = {"passkey": 2, "needle": 2, "kld": 2, "ppl": 4}
 
     def run_suite(self, *more):
         self.file.write_text(json.dumps(self.suite))
         return run("eval", "suite", self.file, "--out", self.out, *more)
 
+    def records(self, part=""):
+        """By task, without what differs from run to run."""
+        return {name: [{key: value for key, value in json.loads(line).items() if key not in ("seconds", "time", "shared")}
+                       for line in (self.out / f"{name}{part}.jsonl").read_bytes().splitlines()] for name in self.LINES}
+
     def test_steps_run_in_turn_and_once(self):
         result = self.run_suite()
         self.assertEqual(result.returncode, 0, result.stderr)
-        for name, lines in (("passkey", 1), ("needle", 2), ("kld", 1), ("ppl", 1)):
-            self.assertEqual(len((self.out / f"{name}.jsonl").read_text().splitlines()), lines, name)
+        self.assertEqual({name: len(records) for name, records in self.records().items()}, self.LINES)
         again = self.run_suite()
         self.assertEqual((again.returncode, again.stdout), (0, result.stdout))
-        self.assertEqual(again.stderr.count(b"done before"), 5)
-        second = self.run_suite("--shard", "2/2")
-        self.assertEqual(second.returncode, 0, second.stderr)
-        self.assertEqual(len((self.out / "needle-2of2.jsonl").read_text().splitlines()), 1)
+        self.assertEqual(again.stderr.count(b"done before"), sum(self.LINES.values()))
+
+    def test_shards_are_the_whole(self):
+        self.assertEqual(self.run_suite().returncode, 0)
+        whole = self.records()
+        shutil.rmtree(self.out)
+        for i in (1, 2):
+            result = self.run_suite("--shard", f"{i}/2")
+            self.assertEqual(result.returncode, 0, result.stderr)
+        first, second = self.records("-1of2"), self.records("-2of2")
+        for name, lines in self.LINES.items():
+            self.assertEqual((len(first[name]), len(second[name])), (lines / 2, lines / 2), name)
+            self.assertEqual(sorted(first[name] + second[name], key=str), sorted(whole[name], key=str))
+
+    def test_a_method_that_does_not_go_with_the_model_fails_alone(self):
+        self.suite.update(methods=["landmark", "full"], tasks=[self.suite["tasks"][i] for i in (0, 3)])
+        result = self.run_suite()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for name in ("passkey", "ppl"):
+            records = [json.loads(line) for line in (self.out / f"{name}.jsonl").read_bytes().splitlines()]
+            self.assertEqual([(record["attn"], "<landmark>" in record.get("failed", "")) for record in records],
+                             [("landmark", True)] * self.LINES[name] + [("full", False)] * self.LINES[name])
+        self.assertIn(b"2 of 4 samples failed", result.stderr)
+        self.assertIn(b"4 of 8 samples failed", result.stderr)
 
     def test_a_step_that_cannot_run_does_not_keep_the_others(self):
         self.suite["tasks"][1]["methods"] = ["longheads,chunk=100000"]
@@ -626,7 +654,10 @@ class Suite(unittest.TestCase):
         self.assertTrue((self.out / "kld.jsonl").exists())
 
     def test_time_left_is_said_of_what_is_known_alone(self):
-        self.suite["tasks"] = [self.suite["tasks"][i] for i in (1, 2, 3)]
+        stars = SCRATCH / (self.id() + ".jsonl")  # whose lines do not say how long they are
+        stars.write_text('{"question": "Which?", "reference_counting_results": [3]}\n')
+        self.suite["tasks"] = [self.suite["tasks"][0], self.suite["tasks"][3],
+                               {"task": "counting-stars", "data": str(stars)}]
         result = self.run_suite()
         self.assertEqual(result.returncode, 0, result.stderr)
         steps = [line for line in result.stderr.decode().splitlines() if line.startswith("step ")]
@@ -643,7 +674,7 @@ class Suite(unittest.TestCase):
             {"task": "efficiency", "lengths": [600], "decode": 2},
             {"task": "ablation", "chunk": 8, "window": 96,
              "of": {"task": "passkey-papers", "paper": "lm-infinite", "repeats": 1}}]
-        result = self.run_suite()
+        result = self.run_suite("--threads", "2")  # each wants pages in memory
         self.assertEqual(result.returncode, 0, result.stderr)
         records = [json.loads(line) for line in (self.out / "efficiency.jsonl").read_text().splitlines()]
         self.assertEqual([record["options"]["kv_ram"] for record in records], [0] * 3 + [4 << 20] * 3)
@@ -652,16 +683,12 @@ class Suite(unittest.TestCase):
         self.assertIn(b"--kv-ram 4m", result.stderr)
 
     def test_a_kill_in_any_step_changes_nothing(self):
-        self.suite["tasks"] = [self.suite["tasks"][i] for i in (1, 2)]
         self.assertEqual(self.run_suite().returncode, 0)
-        whole = sorted((path.name, len(path.read_bytes().splitlines())) for path in self.out.glob("*.jsonl"))
-        answers = lambda: [[{key: value for key, value in json.loads(line).items() if key not in ("seconds", "time", "shared")}
-                            for line in path.read_bytes().splitlines()] for path in sorted(self.out.glob("*.jsonl"))]
-        expected = answers()
+        whole = self.records()
         shutil.rmtree(self.out)
         lines = lambda: sum(path.read_bytes().count(b"\n") for path in self.out.glob("*.jsonl"))
         had = 0
-        while had < sum(n for _, n in whole):
+        while had < sum(self.LINES.values()):
             process = subprocess.Popen([PROGRAM, "eval", "suite", self.file, "--out", self.out], stdout=subprocess.DEVNULL,
                                        stderr=subprocess.DEVNULL)
             while process.poll() is None and lines() <= had:
@@ -673,7 +700,7 @@ class Suite(unittest.TestCase):
                 with open(path, "ab") as file:  # as a kill amid a line leaves it
                     file.write(b'{"task":"')
         self.assertEqual(self.run_suite().returncode, 0)
-        self.assertEqual(answers(), expected)
+        self.assertEqual(self.records(), whole)
 
     def test_memory_is_each_samples_own(self):
         # An engine keeps pages and buffers for what comes next; they would count for the shorter text.

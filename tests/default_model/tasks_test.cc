@@ -21,7 +21,7 @@ double Value(const TaskRecord& record, const std::string& name) {
 }
 
 TEST(Tasks, EveryPapersPassKeyInTheWindowIsFound) {
-  for (const std::string paper : {"longheads", "landmark", "lm-infinite", "self-extend", "infinitebench"}) {
+  for (const std::string paper : {"longheads", "landmark", "yarn", "lm-infinite", "self-extend", "infinitebench"}) {
     const auto records =
         RunOnDefaultModel({.kind = "passkey-papers",
                            .options = {{"paper", paper}, {"lengths", "512"}, {"repeats", "1"}},

@@ -112,7 +112,7 @@ def read(directories, name):
         if path.is_file():
             with open(path, newline="", encoding="utf-8", errors="replace") as file:
                 # Where all cases failed there is nothing to draw.
-                rows += (row for row in csv.DictReader(file) if row.get("cases") != "0")
+                rows += (row for row in csv.DictReader(file) if "0" not in (row.get("cases"), row.get("samples")))
     return rows
 
 

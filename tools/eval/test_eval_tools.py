@@ -61,6 +61,12 @@ class Plot(unittest.TestCase):
         result = self.draw(self.root / "a")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("| `full` | 9/9 (70-100%) |", result.stdout)
+        self.write("b/ppl.csv", [{"attn": attn, "length": 1000, "samples": n, "tokens": 256 * n, "mean_nll": 3 * n or "",
+                                  "standard_error": 0.1 * n or "", "failed": 1 - n} for attn, n in (("full", 1), ("landmark", 0))])
+        result = self.draw(self.root / "b")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("| `full` | 20.1 (16.5-24.4) |", result.stdout)
+        self.assertNotIn("landmark", result.stdout)
         self.assertNotIn("64k", result.stdout)
 
     def test_what_varies_is_named_and_what_does_not_is_added_up(self):
