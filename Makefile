@@ -10,7 +10,7 @@ help:
 	@echo 'make demo    ask a real model about a text twice as long as its window (installs, builds, runs)'
 	@echo 'make test    run every test, also under the address and undefined-behaviour sanitizers'
 	@echo 'make build   leave the program at build/longheads'
-	@echo 'make model   fetch the default model into the cache folder'
+	@echo 'make model   fetch the default model, and the novels in which eval hides things, into the cache folder'
 	@echo 'make tsan    look for data races: the tests that work on several threads, under the thread sanitizer'
 	@echo 'make fuzz    fuzz the parsers, FUZZ_SECONDS (60) each, and say what their seeds cover'
 	@echo 'make bench   time single kernels against the bandwidth of the memory and the peak of products'
@@ -22,6 +22,8 @@ setup:
 
 model: setup
 	@sh tools/setup/fetch_model.sh --verify
+	@test -f "$${XDG_CACHE_HOME:-$$HOME/.cache}/longheads/austen.txt" || sh tools/eval/text.sh austen || \
+	  echo 'without these novels, longheads eval asks for --haystack FILE' >&2
 
 build: setup
 	@cmake --preset release

@@ -11,8 +11,9 @@ HWY_PUSH_ATTRIBUTES(LONGHEADS_TARGETS)
 namespace longheads::cpu {
 namespace {
 
-// Rows at once: an integer and a float sum each, of 32 registers.
+// Rows at once: an integer and a float sum each, of 32 registers. What is left of 512 rows are eight.
 constexpr int kMany = 12;
+constexpr int kSome = 8;
 constexpr int kFew = 4;
 
 // How far ahead of a single row weights are asked for: the hardware's own prefetching ends at multiples of so
@@ -97,6 +98,7 @@ void MultiplyType(const Int8Weights& weights, int64_t tile_begin, int64_t tile_e
     float* const to = y + tile * kTile;
     int64_t row = 0;
     for (; row + kMany <= n_rows; row += kMany) TileRows<kType, kMany>(w, x, row, stored, to, y_stride);
+    for (; row + kSome <= n_rows; row += kSome) TileRows<kType, kSome>(w, x, row, stored, to, y_stride);
     for (; row + kFew <= n_rows; row += kFew) TileRows<kType, kFew>(w, x, row, stored, to, y_stride);
     for (; row < n_rows; ++row) TileRows<kType, 1>(w, x, row, stored, to, y_stride);
   }
