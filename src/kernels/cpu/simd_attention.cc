@@ -541,7 +541,10 @@ void Scores(std::span<const float* const> q, const float* vectors, int64_t n, in
     const int64_t here_fours = n_here / 4 * 4;
     const float* const from = vectors + c0 * d;
     if (n_here < kTile) std::fill_n(transposed, kTile * d, 0.0f);
-    Transpose(from, here_fours, d_fours, d, transposed, kTile);
+    for (int64_t c = 0; c < here_fours; c += 4) {
+      FetchAhead(from + c * d, 4 * d);
+      Transpose(from + c * d, 4, d_fours, d, transposed + c, kTile);
+    }
     for (int64_t c = 0; c < n_here; ++c) {
       for (int64_t m = c < here_fours ? d_fours : 0; m < d; ++m) transposed[m * kTile + c] = from[c * d + m];
     }
