@@ -138,6 +138,7 @@ class Engine {
   std::string DescribeKernels() const;
   // As it was loaded with.
   const std::string& attention_spec() const { return attention_spec_; }
+  const AttentionModel& attention_model() const { return attention_model_; }  // what its method was made for
   const RopeOverrides& rope() const { return rope_; }
   // What the attention method does at which length, for a text of n tokens where that is known, and what it
   // warns of; may be empty.

@@ -158,16 +158,7 @@ Result<std::shared_ptr<const EsaProjections>> FindEsaProjections(const std::stri
 Result<std::string> EsaCompressionOf(const Engine& engine) {
   const Result<AttentionSpec> spec = ParseSpec(engine.attention_spec());
   if (!spec || spec->policy != "esa") return std::string();
-  const ModelConfig& config = engine.config();
-  AttentionModel model{
-      .shape = {.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
-      .n_layers = config.n_layers,
-      .vocab_size = config.vocab_size,
-      .trained_window = config.trained_window,
-      .layout = config.layout,
-      .rope = config.rope,
-      .trained = {}};
-  LH_ASSIGN(model.trained, DeclaredFrequencies(config.rope, config.trained_window));
+  AttentionModel model = engine.attention_model();
   // The method is made once more to see what it asks for: which n_local it has is its own affair.
   std::string compression;
   model.esa_projections = [&](int64_t distance) -> Result<std::shared_ptr<const EsaProjections>> {

@@ -10,20 +10,28 @@
 namespace longheads {
 namespace {
 
-TEST(EsaRecallTask, EveryLayerHasARecallAndTheMethodIsEsa) {
-  const TestDirectory directory;
-  const CacheFolder cache;
-  const std::string model = TinyModelFile(directory);
-  const EngineOptions engine{.model_path = model, .compute = "f32", .threads = 1};
-  std::string text;
-  for (int i = 0; i < 900; ++i) text += std::to_string(i * 7919 % 1009) + " ";
-  EsaRecallTask task(Haystack::FromText("text", text), {.from = 900, .to = 1200, .k = 50, .n_samples = 1});
+class EsaRecallTaskTest : public testing::Test {
+ protected:
+  Haystack Text() const {
+    std::string text;
+    for (int i = 0; i < 900; ++i) text += std::to_string(i * 7919 % 1009) + " ";
+    return Haystack::FromText("text", text);
+  }
+
+  const TestDirectory directory_;
+  const CacheFolder cache_;
+  const std::string model_ = TinyModelFile(directory_);
+  const EngineOptions engine_{.model_path = model_, .compute = "f32", .threads = 1};
+};
+
+TEST_F(EsaRecallTaskTest, EveryLayerHasARecallAndTheMethodIsEsa) {
+  EsaRecallTask task(Text(), {.from = 900, .to = 1200, .k = 50, .n_samples = 1});
   std::vector<TaskRecord> records;
-  const TaskHooks hooks{.load = [&](const std::string& spec) { return LoadTiny(model, spec); },
-                        .engine_options = engine};
+  const TaskHooks hooks{.load = [this](const std::string& spec) { return LoadTiny(model_, spec); },
+                        .engine_options = engine_};
   // Until it is fitted there is nothing to measure.
   const Status unfitted = RunTask({.attention = {"full"}}, task, hooks, records);
-  const auto fitted = FitEsaCompression({.engine = engine});
+  const auto fitted = FitEsaCompression({.engine = engine_});
   const Status status = RunTask({.attention = {"full"}}, task, hooks, records);
   ASSERT_FALSE(unfitted);
   EXPECT_NE(unfitted.error().message.find("fit-esa"), std::string::npos) << unfitted.error().message;
@@ -38,30 +46,24 @@ TEST(EsaRecallTask, EveryLayerHasARecallAndTheMethodIsEsa) {
   EXPECT_LE(records[0].measured.score, 1);
 }
 
-TEST(EsaRecallTask, AnotherFitIsAnotherSample) {
-  const TestDirectory directory;
-  const CacheFolder cache;
-  const std::string model = TinyModelFile(directory);
-  const EngineOptions engine{.model_path = model, .compute = "f32", .threads = 1};
-  std::string text;
-  for (int i = 0; i < 900; ++i) text += std::to_string(i * 7919 % 1009) + " ";
-  EsaRecallTask task(Haystack::FromText("text", text), {.from = 900, .to = 1000, .k = 50, .n_samples = 1});
+TEST_F(EsaRecallTaskTest, AnotherFitIsAnotherSample) {
+  EsaRecallTask task(Text(), {.from = 900, .to = 1000, .k = 50, .n_samples = 1});
   int n_run = 0;
-  const TaskHooks hooks{.load = [&](const std::string& spec) { return LoadTiny(model, spec); },
-                        .engine_options = engine,
+  const TaskHooks hooks{.load = [this](const std::string& spec) { return LoadTiny(model_, spec); },
+                        .engine_options = engine_,
                         .on_sample = [&](const TaskRecord&, bool from_file,
                                          const TaskProgress&) { n_run += from_file ? 0 : 1; }};
   const auto measure = [&] {
     std::vector<TaskRecord> records;
-    const Status status = RunTask({.attention = {}, .out_dir = directory.File("out")}, task, hooks, records);
+    const Status status = RunTask({.attention = {}, .out_dir = directory_.File("out")}, task, hooks, records);
     EXPECT_TRUE(status) << status.error().message;
     return records;
   };
-  ASSERT_TRUE(FitEsaCompression({.engine = engine}));
+  ASSERT_TRUE(FitEsaCompression({.engine = engine_}));
   const std::vector<TaskRecord> first = measure();
   measure();
   EXPECT_EQ(n_run, 1);
-  ASSERT_TRUE(FitEsaCompression({.engine = engine, .dim = 16}));
+  ASSERT_TRUE(FitEsaCompression({.engine = engine_, .dim = 16}));
   const std::vector<TaskRecord> other = measure();
   EXPECT_EQ(n_run, 2);
   ASSERT_EQ(first.size(), 1u);
