@@ -33,6 +33,7 @@ class TimeLeft {
     done_ += Work(sample);
     seconds_ += seconds;
   }
+  void Drop(const Sample& sample) { left_ -= Work(sample); }
   double seconds() const { return done_ == 0 ? -1 : seconds_ / done_ * left_; }
 
  private:
@@ -42,27 +43,36 @@ class TimeLeft {
   double left_ = 0, done_ = 0, seconds_ = 0;
 };
 
+struct MeasuredMethod {
+  std::string attention;
+  std::string esa_compression = {};   // empty where it has none
+  std::optional<Error> refused = {};  // why it cannot be loaded
+};
+
 // Everything of one run that its samples share.
 struct Run {
   const TaskRunOptions& options;
   Task& task;
   const TaskHooks& hooks;
-  std::vector<std::string> attention;
+  std::vector<MeasuredMethod> methods;
   std::vector<const Sample*> samples;  // of this shard
   CaseLog<TaskRecord> log;
   PromptForm form = PromptForm::kPlain;
   ModelSetup model;
   Provenance by = {};
-  std::map<std::string, std::string> esa_compressions = {};  // by method; of those that have one
   TimeLeft time_left;
 
-  TaskSetup Setup(const std::string& spec) const;
+  TaskSetup Setup(const MeasuredMethod& method) const;
   const TaskRecord* Done(const std::string& fingerprint, const Sample& sample) const;
+  TaskRecord Record(const TaskSetup& setup, const std::string& fingerprint, const Sample& sample) const;
   Status CheckMethods();
+  Status CheckModel(const Engine& engine);
   void ExpectWork();
   Result<SampleOutcome> Measure(Engine& engine, PromptReader& reader, const std::string& spec,
                                 const Sample& sample);
-  Status RunMethod(const std::string& spec);
+  Status FailSamples(const TaskSetup& setup, std::span<const Sample* const> left, const Error& reason);
+  Status RunSamples(const TaskSetup& setup, std::span<const Sample* const> left);
+  Status RunMethod(const MeasuredMethod& method);
 };
 
 std::vector<const Sample*> SamplesOf(const Task& task, const Shard& shard) {
@@ -78,16 +88,16 @@ std::vector<const Sample*> SamplesOf(const Task& task, const Shard& shard) {
   return samples;
 }
 
-TaskSetup Run::Setup(const std::string& spec) const {
-  TaskSetup setup{.model = model, .attention = spec, .task = task.name(), .options = task.Setup()};
+TaskSetup Run::Setup(const MeasuredMethod& method) const {
+  TaskSetup setup{
+      .model = model, .attention = method.attention, .task = task.name(), .options = task.Setup()};
   if (task.has_form()) setup.options["form"] = PromptFormName(form);
   if (task.measures_cost()) {
     setup.options["kv_ram"] = hooks.engine_options.kv_ram;
     setup.options["threads"] = by.threads;
     setup.options["machine"] = by.machine;
   }
-  const auto compression = esa_compressions.find(spec);
-  if (compression != esa_compressions.end()) setup.options[kEsaCompressionOption] = compression->second;
+  if (!method.esa_compression.empty()) setup.options[kEsaCompressionOption] = method.esa_compression;
   return setup;
 }
 
@@ -97,28 +107,50 @@ const TaskRecord* Run::Done(const std::string& fingerprint, const Sample& sample
   return found != nullptr && !found->failed.empty() && options.retry_failed ? nullptr : found;
 }
 
-// Loads the model once with every method: what is wrong with one of them shows before hours of work.
+// Of a sample that nothing has come of yet.
+TaskRecord Run::Record(const TaskSetup& setup, const std::string& fingerprint, const Sample& sample) const {
+  return {.setup = setup,
+          .fingerprint = fingerprint,
+          .sample = sample,
+          .measure = task.measure(),
+          .by = by,
+          .time = fmt::format("{:%Y-%m-%d %H:%M:%S}+0000", fmt::gmtime(std::time(nullptr)))};
+}
+
+// Loads the model once with every method: what is wrong with one of them shows before hours of work, or, for
+// who keeps going, is remembered.
 Status Run::CheckMethods() {
-  bool first = true;
-  for (const std::string& spec : attention) {
-    LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(spec));
-    LH_ASSIGN(const std::string compression, EsaCompressionOf(*engine));
-    if (!compression.empty()) esa_compressions[spec] = compression;
-    if (!first) continue;
-    first = false;
-    LH_ASSIGN(model, ModelSetupOf(*engine, options.backend, options.rope));
-    by = ProvenanceOf(*engine);
-    if (task.has_form()) {
-      LH_ASSIGN(form, ResolvePromptForm(options.form, *engine));
+  bool checked = false;
+  for (MeasuredMethod& method : methods) {
+    const Result<std::unique_ptr<Engine>> engine = hooks.load(method.attention);
+    const Result<std::string> compression =
+        engine ? EsaCompressionOf(**engine) : tl::unexpected<Error>(engine.error());
+    if (!compression && options.keep_going) {
+      method.refused = compression.error();
+      continue;
     }
-    LH_TRY(task.Check(*engine, form, hooks.cancel));
+    LH_ASSIGN(method.esa_compression, compression);
+    if (!checked) LH_TRY(CheckModel(**engine));
+    checked = true;
   }
+  // Without a model nothing is known that a record could say.
+  if (!checked) return tl::unexpected<Error>(*methods.front().refused);
   return {};
 }
 
+// What is the same for all methods.
+Status Run::CheckModel(const Engine& engine) {
+  LH_ASSIGN(model, ModelSetupOf(engine, options.backend, options.rope));
+  by = ProvenanceOf(engine);
+  if (task.has_form()) {
+    LH_ASSIGN(form, ResolvePromptForm(options.form, engine));
+  }
+  return task.Check(engine, form, hooks.cancel);
+}
+
 void Run::ExpectWork() {
-  for (const std::string& spec : attention) {
-    const std::string fingerprint = Setup(spec).Fingerprint();
+  for (const MeasuredMethod& method : methods) {
+    const std::string fingerprint = Setup(method).Fingerprint();
     for (const Sample* sample : samples) {
       if (Done(fingerprint, *sample) == nullptr) time_left.Expect(*sample);
     }
@@ -142,8 +174,59 @@ Result<SampleOutcome> Run::Measure(Engine& engine, PromptReader& reader, const s
   return MakeError(ErrorKind::kOutOfMemory, "out of memory");
 }
 
-Status Run::RunMethod(const std::string& spec) {
-  const TaskSetup setup = Setup(spec);
+Status Run::FailSamples(const TaskSetup& setup, std::span<const Sample* const> left, const Error& reason) {
+  const std::string fingerprint = setup.Fingerprint();
+  for (const Sample* sample : left) {
+    TaskRecord record = Record(setup, fingerprint, *sample);
+    record.failed = reason.message;
+    time_left.Drop(*sample);
+    LH_TRY(log.AddRun(record));
+  }
+  return {};
+}
+
+Status Run::RunSamples(const TaskSetup& setup, std::span<const Sample* const> left) {
+  const std::string& spec = setup.attention;
+  const std::string fingerprint = setup.Fingerprint();
+  std::unique_ptr<Engine> engine;
+  std::optional<PromptReader> reader;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (Cancelled(hooks.cancel)) return Interrupted();
+    const Sample& sample = *left[i];
+    // An engine keeps buffers and pages for what comes next: where memory is measured, each sample has its
+    // own.
+    if (!engine || task.measures_cost()) {
+      reader.reset();
+      engine.reset();
+      ReturnFreeMemory();
+      Result<std::unique_ptr<Engine>> loaded = hooks.load(spec);
+      if (!loaded && options.keep_going) return FailSamples(setup, left.subspan(i), loaded.error());
+      LH_ASSIGN(engine, std::move(loaded));
+      reader.emplace(*engine, /*share=*/true);
+      if (i == 0 && hooks.on_method) hooks.on_method(*engine, spec);
+    }
+    const Clock::time_point start = Clock::now();
+    Result<SampleOutcome> measured = Measure(*engine, *reader, spec, sample);
+    if (!measured && measured.error().kind == ErrorKind::kCancelled) return Interrupted();
+    if (!measured) reader->Forget();  // frees what it kept, should memory have been short
+    TaskRecord record = Record(setup, fingerprint, sample);
+    record.seconds = SecondsSince(start);
+    if (measured && !std::isfinite(measured->score)) {
+      record.failed = "its score is no number";
+    } else if (measured) {
+      record.measured = std::move(*measured);
+      record.sample.cell.update(record.measured.cell);
+    } else {
+      record.failed = measured.error().message;
+    }
+    time_left.Spend(sample, record.seconds);
+    LH_TRY(log.AddRun(record));
+  }
+  return {};
+}
+
+Status Run::RunMethod(const MeasuredMethod& method) {
+  const TaskSetup setup = Setup(method);
   const std::string fingerprint = setup.Fingerprint();
   std::vector<const Sample*> left;
   for (const Sample* sample : samples) {
@@ -153,44 +236,7 @@ Status Run::RunMethod(const std::string& spec) {
       left.push_back(sample);
     }
   }
-  if (left.empty()) return {};
-  std::unique_ptr<Engine> engine;
-  std::optional<PromptReader> reader;
-  for (const Sample* sample : left) {
-    if (Cancelled(hooks.cancel)) return Interrupted();
-    // An engine keeps buffers and pages for what comes next: where memory is measured, each sample has its
-    // own.
-    if (!engine || task.measures_cost()) {
-      reader.reset();
-      engine.reset();
-      ReturnFreeMemory();
-      LH_ASSIGN(engine, hooks.load(spec));
-      reader.emplace(*engine, /*share=*/true);
-      if (sample == left.front() && hooks.on_method) hooks.on_method(*engine, spec);
-    }
-    const Clock::time_point start = Clock::now();
-    Result<SampleOutcome> measured = Measure(*engine, *reader, spec, *sample);
-    if (!measured && measured.error().kind == ErrorKind::kCancelled) return Interrupted();
-    if (!measured) reader->Forget();  // frees what it kept, should memory have been short
-    TaskRecord record{.setup = setup,
-                      .fingerprint = fingerprint,
-                      .sample = *sample,
-                      .measure = task.measure(),
-                      .seconds = SecondsSince(start),
-                      .by = by,
-                      .time = fmt::format("{:%Y-%m-%d %H:%M:%S}+0000", fmt::gmtime(std::time(nullptr)))};
-    if (measured && !std::isfinite(measured->score)) {
-      record.failed = "its score is no number";
-    } else if (measured) {
-      record.measured = std::move(*measured);
-      record.sample.cell.update(record.measured.cell);
-    } else {
-      record.failed = measured.error().message;
-    }
-    time_left.Spend(*sample, record.seconds);
-    LH_TRY(log.AddRun(record));
-  }
-  return {};
+  return method.refused ? FailSamples(setup, left, *method.refused) : RunSamples(setup, left);
 }
 
 // Files may hold records of programs that wrote something else.
@@ -229,12 +275,11 @@ std::vector<std::string> MethodsOf(const Task& task, const TaskRunOptions& optio
 
 Status RunTask(const TaskRunOptions& options, Task& task, const TaskHooks& hooks,
                std::vector<TaskRecord>& records) {
-  if (MethodsOf(task, options).empty()) {
-    return InvalidInput("--attn names no method: 'longheads methods' lists them");
-  }
-  std::vector<std::string> attention = MethodsOf(task, options);
+  std::vector<MeasuredMethod> methods;
+  for (const std::string& attention : MethodsOf(task, options)) methods.push_back({.attention = attention});
+  if (methods.empty()) return InvalidInput("--attn names no method: 'longheads methods' lists them");
   std::vector<const Sample*> samples = SamplesOf(task, options.shard);
-  const int64_t total = static_cast<int64_t>(attention.size() * samples.size());
+  const int64_t total = static_cast<int64_t>(methods.size() * samples.size());
   const auto on_case = [&](Run& run) {
     return [&](const TaskRecord& record, bool from_file, int64_t done, int64_t n_cases) {
       if (!hooks.on_sample) return;
@@ -246,7 +291,7 @@ Status RunTask(const TaskRunOptions& options, Task& task, const TaskHooks& hooks
   Run run{.options = options,
           .task = task,
           .hooks = hooks,
-          .attention = std::move(attention),
+          .methods = std::move(methods),
           .samples = std::move(samples),
           .log = {records, total, hear},
           .model = {},
@@ -260,8 +305,8 @@ Status RunTask(const TaskRunOptions& options, Task& task, const TaskHooks& hooks
   }
   run.ExpectWork();
   Status status;
-  for (const std::string& spec : run.attention) {
-    status = run.RunMethod(spec);
+  for (const MeasuredMethod& method : run.methods) {
+    status = run.RunMethod(method);
     if (!status) break;
   }
   // However the run ended: what is done is written everywhere.

@@ -34,6 +34,9 @@ struct TaskRunOptions {
   std::string rope = {};      // how `load` changes the model's own frequencies, as typed; for the records
   Shard shard = {};           // count > 1: DIR/TASK-2of4.jsonl
   bool retry_failed = false;  // runs samples that have failed before once more
+  // A method that cannot be loaded has its samples fail, and the others go on; else it ends the run before
+  // the first sample.
+  bool keep_going = false;
 };
 
 // How far a run is.

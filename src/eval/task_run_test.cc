@@ -281,5 +281,47 @@ TEST_F(TaskRunTest, WhatIsWrongIsSaidBeforeTheFirstSample) {
   EXPECT_TRUE(records_.empty());
 }
 
+TEST_F(TaskRunTest, MethodThatCannotBeLoadedFailsAloneForWhoKeepsGoing) {
+  EchoTask task(2);
+  TaskRunOptions options = Options();
+  options.attention = {"longhead", "full"};
+  options.keep_going = true;
+  ASSERT_TRUE(Run(options, task));
+  ASSERT_EQ(records_.size(), 8u);
+  for (const TaskRecord& record : records_) {
+    const bool refused = record.setup.attention == "longhead";
+    EXPECT_EQ(record.failed.find("longheads") != std::string::npos, refused) << record.failed;
+    EXPECT_EQ(record.failed.empty(), !refused);
+  }
+  EXPECT_NEAR(progress_.seconds_left, 0, 1e-9);
+  ASSERT_TRUE(Run(options, task));
+  EXPECT_EQ(n_found_, 8);
+  // With none of them there is no model to speak of.
+  options.attention = {"longhead", "fulls"};
+  EXPECT_FALSE(Run(options, task));
+  EXPECT_TRUE(records_.empty());
+}
+
+TEST_F(TaskRunTest, ModelThatCannotBeLoadedAgainFailsWhatIsLeftForWhoKeepsGoing) {
+  EchoTask task(2);
+  TaskRunOptions options = Options();
+  options.attention = {"full", "streaming-llm"};
+  int n_loads = 0;
+  TaskHooks hooks = Hooks();
+  hooks.load = [&](const std::string& attention) -> Result<std::unique_ptr<Engine>> {
+    if (++n_loads == 3) return MakeError(ErrorKind::kOutOfMemory, "no memory");  // both have been checked
+    return LoadTiny(model_, attention);
+  };
+  ASSERT_FALSE(RunTask(options, task, hooks, records_));
+  EXPECT_TRUE(records_.empty());
+  options.keep_going = true;
+  n_loads = 0;
+  ASSERT_TRUE(RunTask(options, task, hooks, records_));
+  ASSERT_EQ(records_.size(), 8u);
+  for (const TaskRecord& record : records_) {
+    EXPECT_EQ(record.failed, record.setup.attention == "full" ? "no memory" : "");
+  }
+}
+
 }  // namespace
 }  // namespace longheads

@@ -94,7 +94,8 @@ Result<SuiteStep> SuiteRun::TaskStep(const ModelOptions& model, const SuiteTask&
                            .backend = model.backend,
                            .rope = model.rope.Text(),
                            .shard = shared.shard,
-                           .retry_failed = shared.retry_failed};
+                           .retry_failed = shared.retry_failed,
+                           .keep_going = true};
   double tokens = 0;
   for (const Sample& sample : task->samples()) tokens += static_cast<double>(sample.tokens);
   tokens *= static_cast<double>(run.attention.size()) / static_cast<double>(shared.shard.count);
