@@ -61,7 +61,11 @@ void SelectionRecorder::Enter(int64_t layer) {
   });
 }
 
-SelectionRecorder::Open& SelectionRecorder::At(int64_t position) {
+// Only this is locked: heads' entries are their threads' own, and none is dropped before its layer is done. A
+// lock held for longer has threads sleep, which takes more time than recording.
+SelectionRecorder::Open& SelectionRecorder::At(int64_t position, int64_t layer) {
+  const std::scoped_lock lock(mutex_);
+  Enter(layer);
   Open& open = open_[position];
   if (open.selection.heads.empty()) {
     open.layer.assign(static_cast<std::size_t>(shape_.n_kv_heads), -1);
@@ -73,10 +77,8 @@ SelectionRecorder::Open& SelectionRecorder::At(int64_t position) {
 
 void SelectionRecorder::OnChoice(const BlockChoice& choice) {
   if (choice.sequence != 0 || choice.token_end <= from_) return;
-  const std::scoped_lock lock(mutex_);
-  Enter(choice.layer);
   for (int64_t position = std::max(choice.token_begin, from_); position < choice.token_end; ++position) {
-    TokenSelection& selection = At(position).selection;
+    TokenSelection& selection = At(position, choice.layer).selection;
     for (int64_t head = choice.head_begin; head < choice.head_end; ++head) {
       HeadSelection& to = selection.heads[static_cast<std::size_t>(choice.layer * shape_.n_heads + head)];
       to.taken.clear();
@@ -90,12 +92,10 @@ void SelectionRecorder::OnChoice(const BlockChoice& choice) {
 void SelectionRecorder::OnPlan(const Policy&, const QueryBlock& block, Phase phase, Plan& plan) {
   const auto wanted = [&](const QueryToken& token) { return token.sequence == 0 && token.position >= from_; };
   if (std::ranges::none_of(block.tokens, wanted)) return;
-  const std::scoped_lock lock(mutex_);
-  Enter(block.layer);
   for (std::size_t t = 0; t < block.tokens.size(); ++t) {
     if (!wanted(block.tokens[t])) continue;
-    Open& open = At(block.tokens[t].position);
-    open.selection.phase = phase;
+    Open& open = At(block.tokens[t].position, block.layer);
+    if (block.kv_head == 0) open.selection.phase = phase;
     const std::size_t first =
         static_cast<std::size_t>(block.layer * shape_.n_heads + block.kv_head * shape_.group());
     ReadSeen(block, plan, t,

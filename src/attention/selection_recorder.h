@@ -59,7 +59,7 @@ class SelectionRecorder : public SelectionObserver {
 
   // Those open tokens that go on in this layer; of others the call failed, and nothing will follow.
   void Enter(int64_t layer);
-  Open& At(int64_t position);
+  Open& At(int64_t position, int64_t layer);
 
   int64_t n_layers_;
   HeadShape shape_;
