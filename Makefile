@@ -47,11 +47,8 @@ tsan: setup
 	@cmake --build --preset tsan --parallel $(JOBS)
 	@ctest --preset tsan --parallel $(JOBS)
 
-bench: setup
-	@sh tools/setup/install.sh bench-packages.txt
-	@cmake --preset release -DLONGHEADS_BENCH=ON
-	@cmake --build --preset release --parallel $(JOBS) --target longheads_bench_kernels
-	@build/bench/longheads_bench_kernels
+bench: build
+	@build/longheads bench kernels
 
 fuzz: setup
 	@sh tools/setup/install.sh fuzz-packages.txt

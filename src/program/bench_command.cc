@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "base/cores.h"
+#include "bench/kernels.h"
 #include "bench/sweep.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/text_input.h"
 #include "formats/output_file.h"
 #include "program/eval_options.h"
+#include "report/kernel_chart.h"
 #include "report/sweep_charts.h"
 
 namespace longheads {
@@ -49,6 +51,13 @@ Result<MachineLimits> Limits(const LimitsOptions& options) {
   return limits;
 }
 
+void AddThreads(CLI::App& app, int& threads) {
+  app.add_option("-t,--threads", threads, "threads; 0: the physical cores this process may use")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
 Result<int> RunLimits(const LimitsOptions& options) {
   LH_ASSIGN(const MachineLimits limits, Limits(options));
   WriteOutput(options.json ? LimitsJson(limits) + "\n" : LimitsTable(limits));
@@ -59,10 +68,7 @@ void AddLimits(CLI::App& bench, Command& command) {
   CLI::App* const app = bench.add_subcommand(
       "limits", "Measures what this machine can do: bytes read, and products of each type");
   const auto options = std::make_shared<LimitsOptions>();
-  app->add_option("-t,--threads", options->threads, "threads; 0: the physical cores this process may use")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str()
-      ->group(kGroup);
+  AddThreads(*app, options->threads);
   AddRepeats(*app, options->repeats);
   app->add_option("--disk", options->disk, "also how fast pages of 64 KiB come from the disk of this folder")
       ->type_name("DIR")
@@ -76,24 +82,79 @@ void AddLimits(CLI::App& bench, Command& command) {
   app->callback([options, &command] { command = [options] { return RunLimits(*options); }; });
 }
 
-struct SweepCommandOptions {
-  EvalOptions eval;
-  SweepOptions sweep;
-  std::string text_file;
-  std::string out_dir;
-};
-
 // Makes the folder, and finds before the work that its files cannot be written; what they hold stays.
-Status CheckFolder(const std::string& dir) {
+Status CheckFolder(const std::string& dir, const char* file) {
   if (dir.empty()) return {};
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) {
     return MakeError(ErrorKind::kIo, fmt::format("cannot make the folder {}: {}", dir, error.message()));
   }
-  return OutputFile::Create((std::filesystem::path(dir) / "sweep.csv").string()).map([](const OutputFile&) {
-  });
+  return OutputFile::Create((std::filesystem::path(dir) / file).string()).map([](const OutputFile&) {});
 }
+
+struct KernelsCommandOptions {
+  KernelOptions kernels;
+  bool json = false;
+  std::string out_dir;
+};
+
+Result<int> RunKernelsCommand(KernelsCommandOptions options) {
+  LH_TRY(CheckFolder(options.out_dir, "kernels.csv"));
+  if (options.kernels.threads == 0) options.kernels.threads = PhysicalCores();
+  Note("timing kernels, each after it gave what the reference gives\n");
+  LH_ASSIGN(const std::vector<KernelRow> rows, RunKernels(options.kernels, &InterruptToken()));
+  if (!options.out_dir.empty()) {
+    const std::filesystem::path folder(options.out_dir);
+    LH_TRY(WriteFile((folder / "kernels.csv").string(), KernelCsv(rows)));
+    LH_TRY(WriteFile((folder / "kernels.json").string(), KernelJson(rows) + "\n"));
+    LH_TRY(WriteFile((folder / "kernels.svg").string(), KernelChart(rows)));
+  }
+  WriteOutput(options.json ? KernelJson(rows) + "\n"
+                           : fmt::format("{}; median (least-most of {} repeats)\n{}", ProcessorName(),
+                                         options.kernels.repeats, KernelTable(rows)));
+  const auto failed = std::ranges::count_if(rows, [](const KernelRow& row) { return !row.failed.empty(); });
+  if (failed == 0) return 0;
+  return Unsupported(fmt::format(
+      "{} of {} kernels give something else than the reference, and must not be used: --backend ref does "
+      "without them",
+      failed, rows.size()));
+}
+
+void AddKernels(CLI::App& bench, Command& command) {
+  CLI::App* const app = bench.add_subcommand(
+      "kernels",
+      "Times single kernels, each held to the reference first, as shares of this machine's limits");
+  const auto options = std::make_shared<KernelsCommandOptions>();
+  options->kernels.threads = 0;
+  AddThreads(*app, options->kernels.threads);
+  AddRepeats(*app, options->kernels.repeats);
+  app->add_option("--filter", options->kernels.filter, "those whose name this is found in")
+      ->type_name("REGEX")
+      ->capture_default_str()
+      ->group(kGroup);
+  app->add_flag("--json", options->json, "as JSON")->group("Output");
+  app->add_option("--out", options->out_dir, "write DIR/kernels.csv, DIR/kernels.json and DIR/kernels.svg")
+      ->type_name("DIR")
+      ->group("Output");
+  app->footer(
+      R"(Names are operation/implementation/type and sizes; every implementation that this processor runs is timed.
+'...-token' and 'gemv' read weights that no cache holds, as a generated token does, and 'vocabulary' those of the
+default model; they are told as shares of what so many threads read from memory. 'int8-prompt', 'gemm' and
+'attend' multiply many rows on one thread, and 'attend_few' and 'scores' few; they are told as shares of oneDNN's large
+products on one thread, of the type that they multiply.
+
+Example:
+  longheads bench kernels --filter 'vocabulary|attend' --out results)");
+  app->callback([options, &command] { command = [options] { return RunKernelsCommand(*options); }; });
+}
+
+struct SweepCommandOptions {
+  EvalOptions eval;
+  SweepOptions sweep;
+  std::string text_file;
+  std::string out_dir;
+};
 
 Status WriteResults(const std::string& dir, const std::vector<SweepRow>& rows, const MachineLimits& limits,
                     const SweepSetup& setup) {
@@ -154,7 +215,7 @@ Result<int> RunSweepCommand(SweepCommandOptions options) {
           },
       .cancel = &InterruptToken()};
   LH_TRY(CheckSweep(options.sweep, hooks));
-  LH_TRY(CheckFolder(options.out_dir));
+  LH_TRY(CheckFolder(options.out_dir, "sweep.csv"));
   const ModelOptions& model = options.eval.model;
   LH_ASSIGN(const EngineOptions load, EngineOptionsOf(model));
   LH_ASSIGN(limits, Limits({.threads = model.threads, .disk = load.kv_ram > 0 ? load.kv_disk : ""}));
@@ -219,6 +280,7 @@ void AddBenchCommand(CLI::App& program, Command& command) {
       "'longheads bench WHAT --help' says more.\n\nExample:\n  longheads bench sweep --attn "
       "'full;longheads'");
   AddLimits(*bench, command);
+  AddKernels(*bench, command);
   AddSweep(*bench, command);
 }
 

@@ -21,7 +21,6 @@ import tempfile
 import termios
 import time
 import unittest
-import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = ""
@@ -337,57 +336,6 @@ class Logits(unittest.TestCase):
             self.assertEqual(result.returncode, 2, (out, result.stderr))
             self.assertIn(b"itself", result.stderr)
         self.assertEqual((ids.read_bytes(), model.read_bytes()), before)
-
-
-class Bench(unittest.TestCase):
-    def test_limits_of_this_machine(self):
-        result = run("bench", "limits", "--repeats", 1, "--threads", 1, "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        limits = json.loads(result.stdout)
-        self.assertEqual(limits["threads"], 1)
-        self.assertGreater(limits["read"]["median"], 0)
-
-    def test_a_table_and_files_of_a_sweep(self):
-        out = SCRATCH / self.id()
-        result = run("bench", "sweep", "-m", MODELS / "plain.gguf", "--attn", "full;streaming-llm", "--lengths",
-                     "100,40", "--repeats", 2, "-n", 3, "--out", out)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        table = result.stdout.decode().splitlines()
-        self.assertRegex(table[0], r" \d+ threads; median")
-        self.assertEqual([line.split()[:2] for line in table[-4:]],
-                         [["full", "40"], ["full", "100"], ["streaming-llm", "40"], ["streaming-llm", "100"]])
-        rows = json.loads((out / "sweep.json").read_text())["rows"]
-        self.assertEqual([(row["attn"], row["length"], row["prefill"]["n"], row["decode"]["n"]) for row in rows],
-                         [(attn, n, 2, 6) for attn in ("full", "streaming-llm") for n in (40, 100)])
-        lines = (out / "sweep.csv").read_text().splitlines()
-        self.assertEqual(len(lines), 5)
-        self.assertTrue(lines[1].startswith("full,40,"))
-        for name in ("prefill", "decode", "memory"):
-            drawing = xml.etree.ElementTree.parse(out / f"sweep-{name}.svg").getroot()
-            words = {element.text for element in drawing.iter() if element.tag.endswith("}text")}
-            self.assertLessEqual({"full", "streaming-llm", "40", "100"}, words)
-        # More lines than one drawing tells apart, and nothing generated: nothing of the earlier drawings stays.
-        methods = ";".join(["full", *(f"streaming-llm,recent={n}" for n in range(32, 38))])
-        result = run("bench", "sweep", "-m", MODELS / "plain.gguf", "--attn", methods, "--lengths", 40, "--repeats", 1,
-                     "-n", 0, "--out", out)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual({path.name for path in out.iterdir()},
-                         {"sweep.csv", "sweep.json", "sweep-prefill-1.svg", "sweep-prefill-2.svg", "sweep-memory-1.svg",
-                          "sweep-memory-2.svg"})
-
-    def test_a_folder_that_cannot_be_written_is_found_before_the_work(self):
-        taken = SCRATCH / "taken"
-        taken.write_text("a file")
-        result = run("bench", "sweep", "-m", MODELS / "plain.gguf", "--attn", "full", "--lengths", 40, "--out", taken)
-        self.assertEqual(result.returncode, 2)
-        self.assertIn(b"taken", result.stderr)
-        self.assertEqual(result.stdout, b"")
-
-    def test_what_cannot_be_measured(self):
-        for options in (("--repeats", 0), ("--lengths", 0), ("-n", -1), ("--attn", "ful"), ("--lengths", "40,x")):
-            result = run("bench", "sweep", "-m", MODELS / "plain.gguf", *options)
-            self.assertEqual(result.returncode, 2, options)
-            self.assertTrue(result.stderr, options)
 
 
 class Perplexity(unittest.TestCase):
@@ -872,7 +820,7 @@ class Help(unittest.TestCase):
                         ["eval", "ppl"], ["eval", "suite"], ["eval", "ablation"], ["eval", "needle"],
                         ["eval", "ppl-windows"], ["eval", "kld"], ["eval", "selection"], ["eval", "efficiency"],
                         ["eval", "passkey-papers"], ["eval", "esa-recall"],
-                        ["bench", "limits"], ["bench", "sweep"]):
+                        ["bench", "kernels"], ["bench", "limits"], ["bench", "sweep"]):
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn(b"Example", result.stdout, command)

@@ -1,12 +1,14 @@
 // Matrix-vector products of every weight type, in bytes of weights a second. The matrices are larger than the
 // caches: about 128 MB of rows of 576, the width of the default model (of 1536 for the types with blocks of
 // 256).
-#include "kernels/quantised.h"
+#include <fmt/format.h>
 
+#include <cmath>
 #include <random>
 
 #include "base/thread_pool.h"
-#include "kernels.h"
+#include "bench/kernel_case.h"
+#include "kernels/quantised.h"
 #include "tensor/tensor.h"
 
 namespace longheads {
@@ -15,7 +17,7 @@ namespace {
 constexpr int64_t kBytes = int64_t{128} << 20;
 constexpr int64_t kRowsPerTask = 128;
 
-void Gemv(benchmark::State& state, DType type, const QuantisedKernels* kernels) {
+void Gemv(benchmark::State& state, const KernelCases& cases, const QuantisedKernels* kernels, DType type) {
   const int n_threads = static_cast<int>(state.range(0));
   const int64_t k = Info(type).block == 256 ? 1536 : 576;
   const int64_t row_bytes = static_cast<int64_t>(*BytesOf(type, k));
@@ -40,11 +42,11 @@ void Gemv(benchmark::State& state, DType type, const QuantisedKernels* kernels) 
     for (int64_t i = 0; i < k; ++i) sum += std::abs(static_cast<double>(weights[i]) * x[i]);
     bound = std::max(bound, sum * static_cast<double>(k) * 0x1p-23);
   }
-  if (!EqualsReference(state, std::span(y.data(), kRowsPerTask), std::span(expected.data(), kRowsPerTask),
-                       bound))
+  if (!KernelCases::IsRight(state, std::span(y.data(), kRowsPerTask),
+                            std::span(expected.data(), kRowsPerTask), bound)) {
     return;
-
-  Time(state, "GB/s", static_cast<double>(w.size()), ReadLimit(n_threads), [&] {
+  }
+  cases.Time(state, KernelUnit::kBytes, static_cast<double>(w.size()), cases.ReadLimit(n_threads), [&] {
     pool.Run((n_rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {
       const int64_t begin = task * kRowsPerTask, end = std::min(n_rows, begin + kRowsPerTask);
       kernels->gemv(type, w.data(), begin, end, k, x.data(), y.data() + begin);
@@ -54,20 +56,17 @@ void Gemv(benchmark::State& state, DType type, const QuantisedKernels* kernels) 
 
 }  // namespace
 
-void RegisterQuantised() {
+void AddQuantisedCases(KernelCases& cases) {
+  KernelCases::Shape threads{.names = {"threads"}, .values = {}};
+  for (const int64_t n : cases.ThreadCounts()) threads.values.push_back({n});
   for (const auto& implementation : QuantisedImplementations()) {
-    if (!implementation.declined.empty()) continue;
+    if (!implementation.declined.empty() || implementation.name == "ref") continue;
     for (int i = 0; i < kDTypes; ++i) {
       const DType type = static_cast<DType>(i);
-      const std::string name =
-          "gemv/" + std::string(implementation.name) + "/" + std::string(Info(type).name);
-      benchmark::RegisterBenchmark(name.c_str(), Gemv, type, implementation.table)
-          ->ArgName("threads")
-          ->Arg(1)
-          ->Arg(2)
-          ->Unit(benchmark::kMillisecond)
-          ->UseRealTime()
-          ->Iterations(25);
+      cases.Add(fmt::format("gemv/{}/{}", implementation.name, Info(type).name), threads,
+                [&cases, kernels = implementation.table, type](benchmark::State& state) {
+                  Gemv(state, cases, kernels, type);
+                });
     }
   }
 }

@@ -1,12 +1,13 @@
 // Attention of a prompt's rows over pages, and of a generated token's over one: operations a second, four for
 // each element of a key that a row sees (its logit and its value), beside oneDNN's products of the type that
 // is multiplied.
-#include "kernels/attention.h"
+#include <fmt/format.h>
 
 #include <cmath>
 #include <random>
 
-#include "kernels.h"
+#include "bench/kernel_case.h"
+#include "kernels/attention.h"
 #include "kernels/vector_ops.h"
 
 namespace longheads {
@@ -79,7 +80,8 @@ struct Pages {
 
 enum class Kernel : uint8_t { kAttend, kAttendBf16, kAttendFew, kAttendFewBf16 };
 
-void Attend(benchmark::State& state, const AttentionKernels* kernels, Kernel kernel) {
+void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels,
+            Kernel kernel) {
   const Pages c(state.range(0), state.range(1), state.range(2));
   const AttentionKernels& reference = *AttentionImplementations().back().table;
   Buffer<float> states(c.n_rows * StateFloats(c.d)), of_reference(states.size());
@@ -110,31 +112,59 @@ void Attend(benchmark::State& state, const AttentionKernels* kernels, Kernel ker
   // Far above the roundings of each (the tests derive those: kernels/attention_test.cc), far below a wrong
   // key.
   const double bound = together ? 2e-2 : 1e-4;
-  if (!EqualsReference(state, c.Finish(states), c.Finish(of_reference), bound)) return;
+  if (!KernelCases::IsRight(state, c.Finish(states), c.Finish(of_reference), bound)) return;
   // States go on from what they are: the same work.
-  Time(state, "GFLOP/s", c.Operations(), ProductLimit(together ? ComputeType::kBF16 : ComputeType::kF32),
-       once);
+  cases.Time(state, KernelUnit::kOperations, c.Operations(),
+             cases.ProductLimit(together ? ComputeType::kBF16 : ComputeType::kF32), once);
+}
+
+// The choice of chunks: a token's queries of a KV head, or a step's of a prompt, beside representations that
+// no cache holds, or that one does.
+void Score(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels) {
+  constexpr int64_t kHeadDim = 64;
+  const int64_t n_rows = state.range(0), n = state.range(1);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  Buffer<float> q(n_rows * kHeadDim), vectors(n * kHeadDim), out(n_rows * n), expected(out.size());
+  for (int64_t i = 0; i < q.size(); ++i) q[i] = normal(random);
+  for (int64_t i = 0; i < vectors.size(); ++i) vectors[i] = normal(random);
+  std::vector<const float*> rows;
+  for (int64_t row = 0; row < n_rows; ++row) rows.push_back(q.data() + row * kHeadDim);
+  const AttentionKernels& reference = *AttentionImplementations().back().table;
+  Buffer<float> workspace(
+      std::max(AttendWorkspace(kernels->row_tile, kHeadDim), AttendWorkspace(reference.row_tile, kHeadDim)));
+  const auto score = [&](const AttentionKernels& by, Buffer<float>& to) {
+    by.scores(rows, vectors.data(), n, kHeadDim, to.data(), n, workspace.data());
+  };
+  score(reference, expected);
+  score(*kernels, out);
+  const auto all = static_cast<std::size_t>(out.size());
+  if (!KernelCases::IsRight(state, std::span(out.data(), all), std::span(expected.data(), all), 1e-4)) return;
+  cases.Time(state, KernelUnit::kOperations, 2.0 * static_cast<double>(n_rows * n * kHeadDim),
+             cases.ProductLimit(ComputeType::kF32), [&] { score(*kernels, out); });
 }
 
 }  // namespace
 
-void RegisterAttention() {
+void AddAttentionCases(KernelCases& cases) {
   for (const auto& implementation : AttentionImplementations()) {
     if (!implementation.declined.empty() || implementation.name == "ref") continue;
-    const auto add = [&](const char* kernel_name, Kernel kernel,
-                         const std::vector<std::vector<int64_t>>& shapes) {
-      const std::string name = std::string(kernel_name) + "/" + std::string(implementation.name);
-      auto* const benchmark = benchmark::RegisterBenchmark(name.c_str(), Attend, implementation.table, kernel)
-                                  ->ArgNames({"head_dim", "rows", "pages"})
-                                  ->Unit(benchmark::kMicrosecond)
-                                  ->Iterations(50);
-      for (const auto& shape : shapes) benchmark->Args(shape);
+    const AttentionKernels* const kernels = implementation.table;
+    const auto name_of = [&](const char* operation) {
+      return fmt::format("{}/{}", operation, implementation.name);
+    };
+    const auto add = [&](const char* operation, Kernel kernel, std::vector<std::vector<int64_t>> shapes) {
+      cases.Add(
+          name_of(operation), {.names = {"head_dim", "rows", "pages"}, .values = std::move(shapes)},
+          [&cases, kernels, kernel](benchmark::State& state) { Attend(state, cases, kernels, kernel); });
     };
     add("attend", Kernel::kAttend, {{64, 480, 8}, {64, 48, 1}, {128, 480, 8}});
-    if (implementation.table->attend_bf16 != nullptr)
+    if (kernels->attend_bf16 != nullptr)
       add("attend_bf16", Kernel::kAttendBf16, {{64, 480, 8}, {64, 480, 1}, {64, 48, 1}, {128, 480, 8}});
     add("attend_few", Kernel::kAttendFew, {{64, 3, 8}});
     add("attend_few_bf16", Kernel::kAttendFewBf16, {{64, 3, 8}});
+    cases.Add(name_of("scores"), {.names = {"rows", "chunks"}, .values = {{3, 512}, {480, 512}}},
+              [&cases, kernels](benchmark::State& state) { Score(state, cases, kernels); });
   }
 }
 

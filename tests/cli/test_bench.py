@@ -1,0 +1,100 @@
+"""What `longheads bench` prints and writes: this machine's limits, kernels, sweeps.
+
+usage: test_bench.py PROGRAM WRITE_TINY_MODELS [unittest arguments]
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import test_program
+from test_program import run
+
+
+class Limits(unittest.TestCase):
+    def test_limits_of_this_machine(self):
+        result = run("bench", "limits", "--repeats", 1, "--threads", 1, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        limits = json.loads(result.stdout)
+        self.assertEqual(limits["threads"], 1)
+        self.assertGreater(limits["read"]["median"], 0)
+
+
+class Kernels(unittest.TestCase):
+    def test_a_table_and_files_of_kernels(self):
+        out = test_program.SCRATCH / self.id()
+        result = run("bench", "kernels", "--filter", "scores", "--repeats", 2, "--threads", 1, "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = result.stdout.decode().splitlines()
+        self.assertRegex(table[-1], r"^scores/\w+/rows:480/chunks:512 .* GOP/s +\d+%$")
+        kernels = json.loads((out / "kernels.json").read_text())["kernels"]
+        self.assertEqual([kernel["n"] for kernel in kernels], [2] * len(kernels))
+        self.assertEqual(len((out / "kernels.csv").read_text().splitlines()), len(kernels) + 1)
+        drawing = xml.etree.ElementTree.parse(out / "kernels.svg").getroot()
+        words = {element.text for element in drawing.iter() if element.tag.endswith("}text")}
+        self.assertLessEqual({kernel["name"] for kernel in kernels}, words)
+
+    def test_kernels_that_are_not_there(self):
+        for options in (("--filter", "("), ("--filter", "nothing"), ("--repeats", 0), ("--threads", -1)):
+            result = run("bench", "kernels", *options)
+            self.assertEqual(result.returncode, 2, options)
+            self.assertTrue(result.stderr, options)
+
+
+class Sweep(unittest.TestCase):
+    def test_a_table_and_files_of_a_sweep(self):
+        out = test_program.SCRATCH / self.id()
+        result = run("bench", "sweep", "-m", test_program.MODELS / "plain.gguf", "--attn", "full;streaming-llm", "--lengths",
+                     "100,40", "--repeats", 2, "-n", 3, "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = result.stdout.decode().splitlines()
+        self.assertRegex(table[0], r" \d+ threads; median")
+        self.assertEqual([line.split()[:2] for line in table[-4:]],
+                         [["full", "40"], ["full", "100"], ["streaming-llm", "40"], ["streaming-llm", "100"]])
+        rows = json.loads((out / "sweep.json").read_text())["rows"]
+        self.assertEqual([(row["attn"], row["length"], row["prefill"]["n"], row["decode"]["n"]) for row in rows],
+                         [(attn, n, 2, 6) for attn in ("full", "streaming-llm") for n in (40, 100)])
+        lines = (out / "sweep.csv").read_text().splitlines()
+        self.assertEqual(len(lines), 5)
+        self.assertTrue(lines[1].startswith("full,40,"))
+        for name in ("prefill", "decode", "memory"):
+            drawing = xml.etree.ElementTree.parse(out / f"sweep-{name}.svg").getroot()
+            words = {element.text for element in drawing.iter() if element.tag.endswith("}text")}
+            self.assertLessEqual({"full", "streaming-llm", "40", "100"}, words)
+        # More lines than one drawing tells apart, and nothing generated: nothing of the earlier drawings stays.
+        methods = ";".join(["full", *(f"streaming-llm,recent={n}" for n in range(32, 38))])
+        result = run("bench", "sweep", "-m", test_program.MODELS / "plain.gguf", "--attn", methods, "--lengths", 40, "--repeats", 1,
+                     "-n", 0, "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual({path.name for path in out.iterdir()},
+                         {"sweep.csv", "sweep.json", "sweep-prefill-1.svg", "sweep-prefill-2.svg", "sweep-memory-1.svg",
+                          "sweep-memory-2.svg"})
+
+    def test_a_folder_that_cannot_be_written_is_found_before_the_work(self):
+        taken = test_program.SCRATCH / "taken"
+        taken.write_text("a file")
+        result = run("bench", "sweep", "-m", test_program.MODELS / "plain.gguf", "--attn", "full", "--lengths", 40, "--out", taken)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(b"taken", result.stderr)
+        self.assertEqual(result.stdout, b"")
+
+    def test_what_cannot_be_measured(self):
+        for options in (("--repeats", 0), ("--lengths", 0), ("-n", -1), ("--attn", "ful"), ("--lengths", "40,x")):
+            result = run("bench", "sweep", "-m", test_program.MODELS / "plain.gguf", *options)
+            self.assertEqual(result.returncode, 2, options)
+            self.assertTrue(result.stderr, options)
+
+
+if __name__ == "__main__":
+    test_program.PROGRAM = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        test_program.MODELS = pathlib.Path(folder) / "models"
+        test_program.SCRATCH = pathlib.Path(folder) / "scratch"
+        test_program.SCRATCH.mkdir()
+        subprocess.run([sys.argv[2], str(test_program.MODELS)], check=True)
+        unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
