@@ -8,6 +8,9 @@ prompt of at most 2048 tokens before the one that is timed. Medians of the repea
 repeat by repeat. Where the processor is of a kind on which the peer's speed is known and it comes out more than a
 tenth below that, it has been set up badly, and the script fails.
 
+A peer may take hours for a long prompt. With --limit SECONDS one that has not read it by then is ended: the ratio is above
+what it would be had it just done so, and nothing is said of its decode.
+
 With --out FILE.csv each repeat of each engine is a line behind those that are there; `tools/eval/plot.py` draws speed against
 length of a folder's peers.csv.
 """
@@ -80,35 +83,51 @@ def environment(name, peer):
     return python
 
 
-def output_of(command):
-    """What a command writes to its output; where it fails, that and why, in its own last words."""
-    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
-    if result.returncode != 0:
-        last = (result.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        sys.exit(f"{' '.join(map(str, command))}\nfailed with exit status {result.returncode}: {last}")
-    return result.stdout
+def fail_unless_done(command, status, said):
+    """Where a command failed, that and why, in its own last words."""
+    if status != 0:
+        last = (said.strip().splitlines() or ["it says nothing"])[-1]
+        sys.exit(f"{' '.join(map(str, command))}\nfailed with exit status {status}: {last}")
 
 
 def time_ours(program, options, model, length, n_decode, threads, seed):
     with tempfile.TemporaryDirectory() as folder:
         command = [program, "bench", "sweep", "-m", model, "--lengths", str(length), "-n", str(n_decode), "-t",
                    str(threads), "--repeats", "1", "--seed", str(seed), "--out", folder, *options]
-        output_of(command)
+        result = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+        fail_unless_done(command, result.returncode, result.stderr)
         row = json.loads((pathlib.Path(folder) / "sweep.json").read_text())["rows"][0]
     return {"prefill": row["prefill"]["median"], "decode": row["decode"]["median"]}
 
 
-def time_peer(python, worker, model, length, n_decode, threads, seed):
+def time_peer(python, worker, model, length, n_decode, threads, seed, limit=None):
+    """Tokens a second; None, both, where it has not read the prompt after `limit` seconds."""
     command = [python, HERE / worker, model, str(length), str(n_decode), str(threads), str(seed)]
-    return json.loads(output_of(command).splitlines()[-1])
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        # Unbuffered: what readline has not returned is left to communicate.
+        with subprocess.Popen(command, bufsize=0, stdout=subprocess.PIPE, stderr=said) as process:
+            while (line := process.stdout.readline()) and line != b"begin\n":
+                pass  # whatever the engine itself prints
+            try:
+                output, _ = process.communicate(timeout=limit)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return {"prefill": None, "decode": None}
+        said.seek(0)
+        fail_unless_done(command, process.returncode, said.read())
+    return json.loads(output.splitlines()[-1])
 
 
 def write_down(path, rows):
     """Appends rows to a CSV file, with their names where it is new."""
     new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+    with open(path, "a+", newline="", encoding="utf-8") as file:
+        file.seek(0)
+        names = list(rows[0])
+        if not new and next(csv.reader(file), None) != names:
+            sys.exit(f"{path} has other columns than {','.join(names)}: name another file")
+        writer = csv.DictWriter(file, names)
         if new:
             writer.writeheader()
         writer.writerows(rows)
@@ -116,6 +135,24 @@ def write_down(path, rows):
 
 def spread(values):
     return f"{statistics.median(values):.4g} ({min(values):.4g}-{max(values):.4g})"
+
+
+def compared(ours, theirs, length, limit):
+    """{prefill or decode: what there is to say of it}; where a peer was ended in a repeat, bounds."""
+    said = {}
+    ended = any(run["prefill"] is None for run in theirs)
+    for what in ("prefill", "decode"):
+        mine, other = [run[what] for run in ours], [run[what] for run in theirs]
+        if not ended:
+            ratios = [a / b for a, b in zip(mine, other)]
+            said[what] = f"{spread(other)}, ratio {spread(ratios)}"
+        elif what == "prefill":
+            most = max(length / limit if speed is None else speed for speed in other)
+            said[what] = f"below {most:.4g} (ended after {limit:g} s), ratio above {min(mine) / most:.4g}"
+        else:
+            said[what] = "not reached"
+        said[what] = f"longheads {spread(mine)} tokens/s, the peer {said[what]}"
+    return said
 
 
 def main():
@@ -126,6 +163,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("-n", "--predict", type=int, default=32, help="tokens generated after each prompt")
     parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="end a peer that has not read a prompt by then")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.csv", help="write each repeat down here, behind others")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent.parent / "build" / "longheads")
     parser.epilog = "After '--': options of longheads bench sweep; default: --attn full --compute int8"
@@ -148,20 +186,19 @@ def main():
         for repeat in range(arguments.repeats):
             same = (arguments.model, length, arguments.predict, arguments.threads, repeat + 1)
             ours.append(time_ours(arguments.program, arguments.options, *same))
-            theirs.append(time_peer(python, peer["worker"], *same))
+            theirs.append(time_peer(python, peer["worker"], *same, arguments.limit))
             if arguments.out:
                 names = "longheads " + " ".join(arguments.options), peer["engine"]
                 write_down(arguments.out, [
                     {"attn": engine, "length": length, "repeat": repeat, **run, "decoded": arguments.predict,
-                     "threads": arguments.threads, "model": arguments.model.name, "processor": name}
+                     "threads": arguments.threads, "model": arguments.model.name, "processor": name,
+                     "ended_after": arguments.limit if run["prefill"] is None else ""}
                     for engine, run in zip(names, (ours[-1], theirs[-1]))])
-        for at, what in enumerate(("prefill", "decode")):
-            mine, other = [run[what] for run in ours], [run[what] for run in theirs]
-            ratios = [a / b for a, b in zip(mine, other)]
-            print(f"{length} tokens, {what}: longheads {spread(mine)} tokens/s, {arguments.peer} {spread(other)}, "
-                  f"ratio {spread(ratios)}", flush=True)
+        for at, (what, said) in enumerate(compared(ours, theirs, length, arguments.limit).items()):
+            print(f"{length} tokens, {what}: {said}", flush=True)
             zen4 = family == 25 and "avx512_bf16" in flags  # 25 is Zen 3 too, 26 is Zen 5
             known = peer["known"].get(length)
+            other = [run[what] or 0 for run in theirs]
             if zen4 and arguments.threads == 2 and arguments.model == MODEL and known:
                 if statistics.median(other) < 0.9 * known[at]:
                     too_slow.append(f"{length} tokens, {what}: {known[at]} tokens/s are known of this kind of processor")

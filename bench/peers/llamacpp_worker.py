@@ -1,8 +1,8 @@
 """Times llama.cpp on a GGUF file: llamacpp_worker.py MODEL LENGTH N_DECODE THREADS SEED
 
-Prints one line of JSON: tokens a second of a prompt of LENGTH random ids, to the choice of its first token, and of each
-token after it, the median of N_DECODE. A prompt of at most 2048 other ids goes before. Flash attention, keys and values in float16,
-micro-batches of 512 tokens: llama.cpp's own choice on a CPU.
+Prints "begin" before the prompt that is timed, and at last one line of JSON: tokens a second of a prompt of LENGTH random ids,
+to the choice of its first token, and of each token after it, the median of N_DECODE. A prompt of at most 2048 other ids goes
+before. Flash attention, keys and values in float16, micro-batches of 512 tokens: llama.cpp's own choice on a CPU.
 """
 
 import json
@@ -31,7 +31,9 @@ def main():
         return token, time.perf_counter() - start
 
     random = numpy.random.default_rng(seed)
-    for n in (min(length, 2048), length):  # the second is timed
+    for timed, n in enumerate((min(length, 2048), length)):
+        if timed:
+            print("begin", flush=True)
         model.reset()
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(model.ctx), True)
         token, prefill = evaluate(random.integers(300, 32000, size=n).tolist())

@@ -1,8 +1,8 @@
 """Times OpenVINO GenAI on a GGUF file: openvino_worker.py MODEL LENGTH N_DECODE THREADS SEED
 
-Prints one line of JSON: tokens a second of a prompt of LENGTH random ids, to its first token, and of each token after
-it, the median of N_DECODE. A prompt of at most 2048 other ids goes before, so that compiling and first allocations are
-not timed.
+Prints "begin" before the prompt that is timed, and at last one line of JSON: tokens a second of a prompt of LENGTH random ids,
+to its first token, and of each token after it, the median of N_DECODE. A prompt of at most 2048 other ids goes before, so
+that compiling and first allocations are not timed.
 """
 
 import json
@@ -20,7 +20,9 @@ def main():
     pipeline = openvino_genai.LLMPipeline(model, "CPU", INFERENCE_NUM_THREADS=threads)
     config = openvino_genai.GenerationConfig(max_new_tokens=n_decode + 1, ignore_eos=True, do_sample=False)
     random = numpy.random.default_rng(seed)
-    for n in (min(length, 2048), length):  # the second is timed
+    for timed, n in enumerate((min(length, 2048), length)):
+        if timed:
+            print("begin", flush=True)
         ids = random.integers(300, 32000, size=(1, n), dtype=numpy.int64)
         prompt = openvino_genai.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(numpy.ones_like(ids)))
         metrics = pipeline.generate(prompt, config).perf_metrics

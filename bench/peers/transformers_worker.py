@@ -1,8 +1,9 @@
 """Times Hugging Face transformers on a GGUF file: transformers_worker.py MODEL LENGTH N_DECODE THREADS SEED
 
-Prints one line of JSON: tokens a second of a prompt of LENGTH random ids, to the choice of its first token, and of each
-token after it, the median of N_DECODE. A prompt of at most 2048 other ids goes before. The file's weights are unpacked to
-bfloat16 where the processor multiplies it and to float32 elsewhere; attention is PyTorch's own fused one.
+Prints "begin" before the prompt that is timed, and at last one line of JSON: tokens a second of a prompt of LENGTH random ids,
+to the choice of its first token, and of each token after it, the median of N_DECODE. A prompt of at most 2048 other ids goes
+before. The file's weights are unpacked to bfloat16 where the processor multiplies it and to float32 elsewhere; attention
+is PyTorch's own fused one.
 """
 
 import json
@@ -35,7 +36,9 @@ def main():
         return token, out.past_key_values, time.perf_counter() - start
 
     with torch.inference_mode():
-        for n in (min(length, 2048), length):  # the second is timed
+        for timed, n in enumerate((min(length, 2048), length)):
+            if timed:
+                print("begin", flush=True)
             token, cache, prefill = evaluate(torch.randint(300, 32000, (1, n)), None)
             decode = []
             for _ in range(n_decode):

@@ -111,8 +111,9 @@ def read(directories, name):
         path = pathlib.Path(directory) / f"{name}.csv"
         if path.is_file():
             with open(path, newline="", encoding="utf-8", errors="replace") as file:
-                # Where all cases failed there is nothing to draw.
-                rows += (row for row in csv.DictReader(file) if "0" not in (row.get("cases"), row.get("samples")))
+                # Where all cases failed, or a peer was ended before it had read, there is nothing to draw.
+                rows += (row for row in csv.DictReader(file)
+                         if "0" not in (row.get("cases"), row.get("samples")) and not row.get("ended_after"))
     return rows
 
 

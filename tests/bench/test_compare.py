@@ -1,0 +1,73 @@
+"""bench/peers/compare.py with a peer that does what it is told: figures, bounds where it is ended, its last words."""
+
+import csv
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "bench" / "peers"))
+import compare  # noqa: E402
+
+
+class Peer(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def time(self, body, limit=None):
+        worker = self.folder / "worker.py"
+        worker.write_text(f"import sys, time\n{body}\n")
+        return compare.time_peer(sys.executable, worker, "model", 1000, 4, 2, 1, limit)
+
+    def test_says_its_figures_last(self):
+        said = self.time("print('loading')\nprint('begin', flush=True)\nprint('x')\n"
+                         "print('{\"prefill\": 5.0, \"decode\": 2.0}')", limit=60)
+        self.assertEqual(said, {"prefill": 5.0, "decode": 2.0})
+
+    def test_is_ended_where_it_takes_too_long_from_the_timed_prompt_on(self):
+        said = self.time("time.sleep(1)\nprint('begin', flush=True)\n"
+                         "print('{\"prefill\": 5.0, \"decode\": 2.0}')", limit=0.9)
+        self.assertEqual(said["prefill"], 5.0)
+        said = self.time("print('begin', flush=True)\ntime.sleep(60)", limit=0.2)
+        self.assertEqual(said, {"prefill": None, "decode": None})
+
+    def test_that_fails_is_quoted(self):
+        for body in ("sys.exit('no such model')", "print('begin', flush=True)\nsys.exit('no such model')"):
+            with self.assertRaisesRegex(SystemExit, "no such model"):
+                self.time(body, limit=60)
+
+
+class Compared(unittest.TestCase):
+    OURS = [{"prefill": 100.0, "decode": 30.0}, {"prefill": 80.0, "decode": 20.0}]
+
+    def test_ratios_repeat_by_repeat(self):
+        said = compare.compared(self.OURS, [{"prefill": 50.0, "decode": 10.0}, {"prefill": 20.0, "decode": 10.0}], 1000, None)
+        self.assertTrue(said["prefill"].endswith("ratio 3 (2-4)"), said)
+        self.assertTrue(said["decode"].endswith("ratio 2.5 (2-3)"), said)
+
+    def test_bounds_where_a_peer_was_ended(self):
+        theirs = [{"prefill": None, "decode": None}, {"prefill": 16.0, "decode": 10.0}]
+        said = compare.compared(self.OURS, theirs, 1000, limit=100)  # below 10 tokens/s, and 16 were reached
+        self.assertTrue(said["prefill"].endswith("below 16 (ended after 100 s), ratio above 5"), said)
+        self.assertTrue(said["decode"].endswith("not reached"), said)
+
+
+class Written(unittest.TestCase):
+    def test_lines_go_behind_others_of_the_same_columns(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "results" / "peers.csv"
+            for prefill in (1.5, 2.5):
+                compare.write_down(path, [{"attn": "a,b", "prefill": prefill}])
+            with open(path, newline="", encoding="utf-8") as file:
+                self.assertEqual([row["prefill"] for row in csv.DictReader(file)], ["1.5", "2.5"])
+            before = path.read_bytes()
+            with self.assertRaisesRegex(SystemExit, "other columns"):
+                compare.write_down(path, [{"attn": "a", "decode": 1}])
+            self.assertEqual(path.read_bytes(), before)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
