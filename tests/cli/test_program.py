@@ -813,6 +813,19 @@ class BadInput(unittest.TestCase):
         self.assertIn(b"--threads", result.stderr)
 
 
+class LostFiles(unittest.TestCase):
+    def test_a_model_that_is_cut_while_it_answers(self):
+        model = SCRATCH / "cut.gguf"
+        shutil.copy(MODELS / "plain.gguf", model)
+        process = subprocess.Popen([PROGRAM, "run", "--no-chat", "-m", str(model), "-p", "Hello", "-n", "10000000",
+                                    "--compute", "f32"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertNotEqual(process.stdout.read(1), b"")  # it has begun to answer
+        os.truncate(model, 4096)
+        _, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 2, error)
+        self.assertIn(b"became shorter while it was in use", error)
+
+
 class Help(unittest.TestCase):
     def test_every_command_has_help_with_an_example(self):
         self.assertIn(b"run -f", run("--help").stdout)
