@@ -45,47 +45,65 @@ TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> recent
   }
   if (options_.temperature == 0) return ArgMax(logits);
 
+  const float most = logits[static_cast<std::size_t>(ArgMax(logits))];
+  Shortlist(logits, most);
+  weights_.clear();
+  double total = 0;
+  for (const TokenId id : order_) {
+    const float logit = logits[static_cast<std::size_t>(id)];
+    total += weights_.emplace_back(std::exp((logit - most) / options_.temperature));
+  }
+  // 53 random bits as a fraction: the same on every machine, which std's distributions do not promise.
+  double left = static_cast<double>(random_() >> 11) * 0x1p-53 * total;
+  TokenId last = order_.front();
+  for (std::size_t i = 0; i < order_.size(); ++i) {
+    if (weights_[i] == 0) continue;  // where sums are rounded it might else be what is left
+    last = order_[i];
+    left -= static_cast<double>(weights_[i]);
+    if (left < 0) break;
+  }
+  return last;
+}
+
+void Sampler::Shortlist(std::span<const float> logits, float most) {
   order_.resize(logits.size());
   std::iota(order_.begin(), order_.end(), 0);
+  if (options_.top_k == 0 && options_.top_p == 1 && options_.min_p == 0) return;
+  const auto logit_of = [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; };
   const auto likelier = [&](TokenId a, TokenId b) {
-    const float left = logits[static_cast<std::size_t>(a)];
-    const float right = logits[static_cast<std::size_t>(b)];
-    return left != right ? left > right : a < b;
+    return logit_of(a) != logit_of(b) ? logit_of(a) > logit_of(b) : a < b;
+  };
+  // Sorted as far as somebody looks: to sort a vocabulary takes longer than to multiply with it.
+  std::size_t n_sorted = 0;
+  const auto sort_until = [&](std::size_t n) {
+    const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(n_sorted);
+    const auto end = order_.begin() + static_cast<std::ptrdiff_t>(n);
+    if (end != order_.end()) std::nth_element(begin, end, order_.end(), likelier);
+    std::sort(begin, end, likelier);
+    n_sorted = n;
   };
   if (options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < order_.size()) {
-    std::nth_element(order_.begin(), order_.begin() + options_.top_k, order_.end(), likelier);
-    order_.resize(static_cast<std::size_t>(options_.top_k));
+    sort_until(static_cast<std::size_t>(options_.top_k));
+    order_.resize(n_sorted);
   }
-  std::sort(order_.begin(), order_.end(), likelier);
-  const double most = static_cast<double>(logits[static_cast<std::size_t>(order_[0])]);
-  const auto weight = [&](TokenId id, double temperature) {
-    return std::exp((static_cast<double>(logits[static_cast<std::size_t>(id)]) - most) / temperature);
-  };
   // top-p and min-p look at the model's own probabilities, before the temperature.
+  const auto weight = [&](TokenId id) { return std::exp(static_cast<double>(logit_of(id) - most)); };
   double total = 0;
-  for (const TokenId id : order_) total += weight(id, 1);
+  if (options_.top_p < 1) {
+    for (const TokenId id : order_) total += weight(id);
+  }
   double reached = 0;
   std::size_t keep = 0;
   for (; keep < order_.size(); ++keep) {
-    const double own = weight(order_[keep], 1);
-    if (keep > 0 && (reached >= static_cast<double>(options_.top_p) * total ||
+    if (keep == n_sorted) sort_until(std::min(order_.size(), std::max<std::size_t>(64, 4 * n_sorted)));
+    const double own = weight(order_[keep]);
+    if (keep > 0 && ((options_.top_p < 1 && reached >= static_cast<double>(options_.top_p) * total) ||
                      own < static_cast<double>(options_.min_p))) {
       break;
     }
     reached += own;
   }
   order_.resize(keep);
-  weights_.clear();
-  total = 0;
-  for (const TokenId id : order_)
-    total += weights_.emplace_back(weight(id, static_cast<double>(options_.temperature)));
-  // 53 random bits as a fraction: the same on every machine, which std's distributions do not promise.
-  double left = static_cast<double>(random_() >> 11) * 0x1p-53 * total;
-  for (std::size_t i = 0; i < order_.size(); ++i) {
-    left -= weights_[i];
-    if (left < 0) return order_[i];
-  }
-  return order_.back();
 }
 
 }  // namespace longheads

@@ -32,11 +32,13 @@ class Sampler {
 
  private:
   explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
+  // Puts those that top-k, top-p and min-p leave into order_: the likeliest first where they are told apart.
+  void Shortlist(std::span<const float> logits, float most);
 
   SamplerOptions options_;
   std::mt19937_64 random_;
   std::vector<TokenId> order_;
-  std::vector<double> weights_;
+  std::vector<float> weights_;
 };
 
 // The id of the largest logit, the lowest where several are.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -94,6 +95,32 @@ TEST(Sampler, MinPIsAShareOfTheLikeliest) {
   ExpectShares({.temperature = 1, .min_p = 0.4f, .seed = 5}, Logits(), Softmax(Logits(), 1, {0, 2}));
   ExpectShares({.temperature = 4, .min_p = 0.2f, .seed = 5}, Logits(), Softmax(Logits(), 4, {0, 2, 3}));
   ExpectShares({.temperature = 1, .min_p = 0.9f, .seed = 5}, Logits(), {1, 0, 0, 0, 0});
+}
+
+// More tokens than are sorted at a time: what is kept is what sorting all of them keeps.
+TEST(Sampler, KeepsTheLikeliestOfManyTokens) {
+  std::vector<float> logits;
+  for (int id = 0; id < 3000; ++id) logits.push_back(static_cast<float>(7919 * id % 3001) / 400);
+  std::vector<std::size_t> order(logits.size());
+  for (std::size_t id = 0; id < order.size(); ++id) order[id] = id;
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  const std::vector<double> all = Softmax(logits, 1, order);
+  for (const float top_p : {0.01f, 0.2f, 0.6f}) {
+    double reached = 0;
+    std::vector<bool> kept(logits.size());
+    for (std::size_t i = 0; i < order.size() && reached < static_cast<double>(top_p); ++i) {
+      kept[order[i]] = true;
+      reached += all[order[i]];
+    }
+    Sampler by_p = Make({.temperature = 9, .top_p = top_p, .seed = 7});
+    Sampler by_k = Make({.temperature = 9, .top_k = std::count(kept.begin(), kept.end(), true), .seed = 7});
+    for (int draw = 0; draw < 400; ++draw) {
+      std::vector<float> fresh = logits;
+      const TokenId token = by_p.Sample(fresh, {});
+      EXPECT_TRUE(kept[static_cast<std::size_t>(token)]) << token << " at " << top_p;
+      EXPECT_EQ(by_k.Sample(fresh, {}), token);
+    }
+  }
 }
 
 TEST(Sampler, RepeatPenaltyDividesPositiveLogitsAndMultipliesNegativeOnes) {
