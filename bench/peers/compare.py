@@ -8,8 +8,8 @@ prompt of at most 2048 tokens before the one that is timed. Medians of the repea
 repeat by repeat. Where the processor is of a kind on which the peer's speed is known and it comes out more than a
 tenth below that, it has been set up badly, and the script fails.
 
-A peer may take hours for a long prompt. With --limit SECONDS one that has not read it by then is ended: the ratio is above
-what it would be had it just done so, and nothing is said of its decode.
+A peer may take hours for a long prompt. With --limit SECONDS one that has not read it and generated its tokens by then is
+ended; of that length the time of both together is compared, and the ratio is at least what is said.
 
 With --out FILE.csv each repeat of each engine is a line behind those that are there; `tools/eval/plot.py` draws speed against
 length of a folder's peers.csv.
@@ -101,34 +101,43 @@ def time_ours(program, options, model, length, n_decode, threads, seed):
 
 
 def time_peer(python, worker, model, length, n_decode, threads, seed, limit=None):
-    """Tokens a second; None, both, where it has not read the prompt after `limit` seconds."""
+    """Tokens a second; None, both, where the timed prompt and the tokens after it take longer than `limit` seconds."""
     command = [python, HERE / worker, model, str(length), str(n_decode), str(threads), str(seed)]
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         # Unbuffered: what readline has not returned is left to communicate.
         with subprocess.Popen(command, bufsize=0, stdout=subprocess.PIPE, stderr=said) as process:
-            while (line := process.stdout.readline()) and line != b"begin\n":
-                pass  # whatever the engine itself prints
             try:
+                while (line := process.stdout.readline()) and not line.endswith(b"begin\n"):
+                    pass  # whatever the engine itself prints
                 output, _ = process.communicate(timeout=limit)
             except subprocess.TimeoutExpired:
                 process.kill()
                 return {"prefill": None, "decode": None}
+            except BaseException:  # Ctrl-C does not leave it running
+                process.kill()
+                raise
         said.seek(0)
         fail_unless_done(command, process.returncode, said.read())
     return json.loads(output.splitlines()[-1])
 
 
+COLUMNS = ["attn", "length", "repeat", "prefill", "decode", "decoded", "threads", "model", "processor", "ended_after"]
+
+
+def check_columns(path):
+    """Ends the script where rows cannot go behind those of the file."""
+    if path.exists() and path.stat().st_size > 0:
+        with open(path, newline="", encoding="utf-8") as file:
+            if next(csv.reader(file)) != COLUMNS:
+                sys.exit(f"{path} has other columns than {','.join(COLUMNS)}: name another file")
+
+
 def write_down(path, rows):
     """Appends rows to a CSV file, with their names where it is new."""
-    new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", newline="", encoding="utf-8") as file:
-        file.seek(0)
-        names = list(rows[0])
-        if not new and next(csv.reader(file), None) != names:
-            sys.exit(f"{path} has other columns than {','.join(names)}: name another file")
-        writer = csv.DictWriter(file, names)
-        if new:
+    with open(path, "a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        if file.tell() == 0:
             writer.writeheader()
         writer.writerows(rows)
 
@@ -137,21 +146,20 @@ def spread(values):
     return f"{statistics.median(values):.4g} ({min(values):.4g}-{max(values):.4g})"
 
 
-def compared(ours, theirs, length, limit):
-    """{prefill or decode: what there is to say of it}; where a peer was ended in a repeat, bounds."""
+def compared(ours, theirs, length, n_decode, limit):
+    """{what: there is to say of it}: prefill and decode, or where a peer was ended in a repeat, both together."""
+    if any(run["prefill"] is None for run in theirs):
+        def seconds(run):
+            return limit if run["prefill"] is None else length / run["prefill"] + n_decode / run["decode"]
+        ratios = [seconds(their) / seconds(our) for our, their in zip(ours, theirs)]
+        return {"prompt and answer": f"longheads {spread([seconds(run) for run in ours])} s, the peer at least "
+                                     f"{spread([seconds(run) for run in theirs])} s (ended after {limit:g}), "
+                                     f"ratio at least {spread(ratios)}"}
     said = {}
-    ended = any(run["prefill"] is None for run in theirs)
     for what in ("prefill", "decode"):
         mine, other = [run[what] for run in ours], [run[what] for run in theirs]
-        if not ended:
-            ratios = [a / b for a, b in zip(mine, other)]
-            said[what] = f"{spread(other)}, ratio {spread(ratios)}"
-        elif what == "prefill":
-            most = max(length / limit if speed is None else speed for speed in other)
-            said[what] = f"below {most:.4g} (ended after {limit:g} s), ratio above {min(mine) / most:.4g}"
-        else:
-            said[what] = "not reached"
-        said[what] = f"longheads {spread(mine)} tokens/s, the peer {said[what]}"
+        ratios = [a / b for a, b in zip(mine, other)]
+        said[what] = f"longheads {spread(mine)} tokens/s, the peer {spread(other)}, ratio {spread(ratios)}"
     return said
 
 
@@ -163,7 +171,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("-n", "--predict", type=int, default=32, help="tokens generated after each prompt")
     parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--limit", type=float, metavar="SECONDS", help="end a peer that has not read a prompt by then")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="end a peer that takes longer for a prompt and its answer")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.csv", help="write each repeat down here, behind others")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent.parent / "build" / "longheads")
     parser.epilog = "After '--': options of longheads bench sweep; default: --attn full --compute int8"
@@ -174,6 +182,10 @@ def main():
     for path, made_by in ((arguments.program, "make build"), (arguments.model, "make model")):
         if not path.is_file():
             sys.exit(f"{path} is not there: '{made_by}' makes it")
+    if arguments.limit is not None and not arguments.limit > 0:
+        sys.exit("--limit must be above 0")
+    if arguments.out:
+        check_columns(arguments.out)
     peer = PEERS[arguments.peer]
     python = environment(arguments.peer, peer)
     name, family, flags = processor()
@@ -194,14 +206,16 @@ def main():
                      "threads": arguments.threads, "model": arguments.model.name, "processor": name,
                      "ended_after": arguments.limit if run["prefill"] is None else ""}
                     for engine, run in zip(names, (ours[-1], theirs[-1]))])
-        for at, (what, said) in enumerate(compared(ours, theirs, length, arguments.limit).items()):
+        for what, said in compared(ours, theirs, length, arguments.predict, arguments.limit).items():
             print(f"{length} tokens, {what}: {said}", flush=True)
-            zen4 = family == 25 and "avx512_bf16" in flags  # 25 is Zen 3 too, 26 is Zen 5
-            known = peer["known"].get(length)
-            other = [run[what] or 0 for run in theirs]
-            if zen4 and arguments.threads == 2 and arguments.model == MODEL and known:
-                if statistics.median(other) < 0.9 * known[at]:
-                    too_slow.append(f"{length} tokens, {what}: {known[at]} tokens/s are known of this kind of processor")
+        zen4 = family == 25 and "avx512_bf16" in flags  # 25 is Zen 3 too, 26 is Zen 5
+        known = peer["known"].get(length)
+        ended = any(run["prefill"] is None for run in theirs)
+        if not zen4 or arguments.threads != 2 or arguments.model != MODEL or known is None or ended:
+            continue
+        for at, what in enumerate(("prefill", "decode")):
+            if statistics.median(run[what] for run in theirs) < 0.9 * known[at]:
+                too_slow.append(f"{length} tokens, {what}: {known[at]} tokens/s are known of this kind of processor")
     if too_slow:
         sys.exit(f"{arguments.peer} is more than a tenth below what it can do, set it up better or quiet the machine:\n" +
                  "\n".join(too_slow))

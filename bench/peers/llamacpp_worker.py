@@ -33,7 +33,7 @@ def main():
     random = numpy.random.default_rng(seed)
     for timed, n in enumerate((min(length, 2048), length)):
         if timed:
-            print("begin", flush=True)
+            print("\nbegin", flush=True)
         model.reset()
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(model.ctx), True)
         token, prefill = evaluate(random.integers(300, 32000, size=n).tolist())

@@ -22,7 +22,7 @@ def main():
     random = numpy.random.default_rng(seed)
     for timed, n in enumerate((min(length, 2048), length)):
         if timed:
-            print("begin", flush=True)
+            print("\nbegin", flush=True)
         ids = random.integers(300, 32000, size=(1, n), dtype=numpy.int64)
         prompt = openvino_genai.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(numpy.ones_like(ids)))
         metrics = pipeline.generate(prompt, config).perf_metrics

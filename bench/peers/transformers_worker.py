@@ -38,7 +38,7 @@ def main():
     with torch.inference_mode():
         for timed, n in enumerate((min(length, 2048), length)):
             if timed:
-                print("begin", flush=True)
+                print("\nbegin", flush=True)
             token, cache, prefill = evaluate(torch.randint(300, 32000, (1, n)), None)
             decode = []
             for _ in range(n_decode):

@@ -111,9 +111,12 @@ def read(directories, name):
         path = pathlib.Path(directory) / f"{name}.csv"
         if path.is_file():
             with open(path, newline="", encoding="utf-8", errors="replace") as file:
-                # Where all cases failed, or a peer was ended before it had read, there is nothing to draw.
-                rows += (row for row in csv.DictReader(file)
-                         if "0" not in (row.get("cases"), row.get("samples")) and not row.get("ended_after"))
+                found = list(csv.DictReader(file))
+            # Where all cases failed there is nothing to draw; of a peer that was ended at a length, its faster repeats
+            # would be.
+            ended = {(row["attn"], row["length"]) for row in found if row.get("ended_after")}
+            rows += (row for row in found if "0" not in (row.get("cases"), row.get("samples"))
+                     and (row["attn"], row.get("length")) not in ended)
     return rows
 
 
