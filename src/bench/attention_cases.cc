@@ -3,6 +3,7 @@
 // is multiplied.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 

@@ -3,7 +3,6 @@
 // a process.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <random>
 
 #include "bench/kernel_case.h"

@@ -5,10 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <regex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/cancel.h"
+#include "bench/kernels.h"
 #include "kernels/gemm.h"
 
 namespace longheads {
@@ -23,27 +26,25 @@ class KernelCases {
     std::vector<std::string> names;
     std::vector<std::vector<int64_t>> values;  // one case for each
   };
+  // Medians of this machine: bytes a second that so many threads read from memory, and operations a second
+  // of one thread's large products of a type.
+  struct LimitsOf {
+    std::function<double(int n_threads)> read;
+    std::function<double(ComputeType type)> products;
+  };
 
-  // `limit_of` gives the median of what so many threads read from memory in bytes a second, or of the
-  // operations a second of one thread's products of a type.
-  KernelCases(int n_threads, int repeats, const CancelToken* cancel,
-              std::function<double(int n_threads)> read_limit,
-              std::function<double(ComputeType type)> product_limit)
-      : n_threads_(n_threads),
-        repeats_(repeats),
-        cancel_(cancel),
-        read_limit_(std::move(read_limit)),
-        product_limit_(std::move(product_limit)) {}
+  // Those of the cases that are added whose name `filter` is found in.
+  KernelCases(const KernelOptions& options, std::regex filter, LimitsOf limits, const CancelToken* cancel);
 
   // One thread, and all where they are several.
   std::vector<int64_t> ThreadCounts() const {
-    return n_threads_ == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, n_threads_};
+    return options_.threads == 1 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, options_.threads};
   }
-  int n_threads() const { return n_threads_; }
-  double ReadLimit(int n_threads) const { return read_limit_(n_threads); }
-  double ProductLimit(ComputeType type) const { return product_limit_(type); }
+  double ReadLimit(int n_threads) const { return limits_.read(n_threads); }
+  double ProductLimit(ComputeType type) const { return limits_.products(type); }
 
   void Add(const std::string& name, const Shape& shape, Body body);
+  std::size_t size() const { return n_cases_; }
 
   // Whether out is within `bound` of expected, element by element, and finite. If not, the case has failed.
   static bool IsRight(benchmark::State& state, std::span<const float> out, std::span<const float> expected,
@@ -53,12 +54,15 @@ class KernelCases {
   void Time(benchmark::State& state, KernelUnit unit, double amount, double limit,
             const std::function<void()>& once) const;
 
+  // Runs all that were added.
+  std::vector<KernelRow> Run() const;
+
  private:
-  int n_threads_;
-  int repeats_;
+  KernelOptions options_;
+  std::regex filter_;
+  LimitsOf limits_;
   const CancelToken* cancel_;
-  std::function<double(int)> read_limit_;
-  std::function<double(ComputeType)> product_limit_;
+  std::size_t n_cases_ = 0;
 };
 
 // The cases of each operation.

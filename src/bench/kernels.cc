@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <regex>
-#include <sstream>
+#include <utility>
 
 #include "base/cores.h"
 #include "base/csv.h"
@@ -23,11 +24,12 @@ constexpr const char* kUnits[] = {"B/s", "OP/s"};  // by KernelUnit
 // Google Benchmark hands a case's figures on as named numbers.
 class RowReporter final : public benchmark::BenchmarkReporter {
  public:
-  explicit RowReporter(std::vector<KernelRow>& rows) : rows_(rows) { SetErrorStream(&unheard_); }
+  explicit RowReporter(std::vector<KernelRow>& rows) : rows_(rows) {}
 
   bool ReportContext(const Context&) override { return true; }
   void ReportRuns(const std::vector<Run>& runs) override {
     for (const Run& run : runs) {
+      if (run.run_type != Run::RT_Iteration) continue;
       KernelRow row{.name = run.run_name.function_name + "/" + run.run_name.args, .unit = {}, .failed = {}};
       if (run.error_occurred) {
         row.failed = run.error_message;
@@ -47,7 +49,6 @@ class RowReporter final : public benchmark::BenchmarkReporter {
 
  private:
   std::vector<KernelRow>& rows_;
-  std::ostringstream unheard_;  // that no name fits is said by whoever asked
 };
 
 // The machine's limits, by the number of threads; measured when they are first asked for.
@@ -89,17 +90,36 @@ nlohmann::ordered_json Json(const KernelRow& row) {
 
 }  // namespace
 
+KernelCases::KernelCases(const KernelOptions& options, std::regex filter, LimitsOf limits,
+                         const CancelToken* cancel)
+    : options_(options), filter_(std::move(filter)), limits_(std::move(limits)), cancel_(cancel) {
+  benchmark::ClearRegisteredBenchmarks();
+}
+
+// Google Benchmark's own filter also sees how often a case is repeated.
 void KernelCases::Add(const std::string& name, const Shape& shape, Body body) {
-  auto* const registered =
-      benchmark::RegisterBenchmark(name.c_str(), [this, body = std::move(body)](benchmark::State& state) {
-        if (Cancelled(cancel_)) {
-          state.SkipWithError("interrupted");
-          return;
-        }
-        body(state);
-      });
-  registered->ArgNames(shape.names)->Iterations(repeats_)->UseRealTime();
-  for (const std::vector<int64_t>& values : shape.values) registered->Args(values);
+  const auto run = [this, body = std::move(body)](benchmark::State& state) {
+    if (Cancelled(cancel_)) return state.SkipWithError("interrupted");
+    body(state);
+  };
+  for (const std::vector<int64_t>& values : shape.values) {
+    std::string sizes;
+    for (std::size_t i = 0; i < values.size(); ++i) sizes += fmt::format("/{}:{}", shape.names[i], values[i]);
+    if (!std::regex_search(name + sizes, filter_)) continue;
+    ++n_cases_;
+    benchmark::RegisterBenchmark(name.c_str(), run)
+        ->ArgNames(shape.names)
+        ->Args(values)
+        ->Iterations(options_.repeats)
+        ->UseRealTime();
+  }
+}
+
+std::vector<KernelRow> KernelCases::Run() const {
+  std::vector<KernelRow> rows;
+  RowReporter reporter(rows);
+  benchmark::RunSpecifiedBenchmarks(&reporter, ".");
+  return rows;
 }
 
 bool KernelCases::IsRight(benchmark::State& state, std::span<const float> out,
@@ -136,31 +156,29 @@ void KernelCases::Time(benchmark::State& state, KernelUnit unit, double amount, 
 }
 
 Result<std::vector<KernelRow>> RunKernels(const KernelOptions& options, const CancelToken* cancel) {
+  std::regex filter;
   try {
-    const std::regex valid(options.filter, std::regex_constants::extended);  // as Google Benchmark takes it
+    filter = std::regex(options.filter, std::regex_constants::extended);
   } catch (const std::regex_error& error) {
     return InvalidInput(
         fmt::format("--filter '{}' is not a regular expression: {}", options.filter, error.what()));
   }
   if (options.repeats < 1) return InvalidInput("--repeats must be at least 1");
   Limits limits(cancel);
-  KernelCases cases(
-      options.threads, options.repeats, cancel, [&](int n_threads) { return limits.Read(n_threads); },
-      [&](ComputeType type) { return limits.Product(type); });
-  benchmark::ClearRegisteredBenchmarks();
+  KernelCases cases(options, std::move(filter),
+                    {.read = [&](int n_threads) { return limits.Read(n_threads); },
+                     .products = [&](ComputeType type) { return limits.Product(type); }},
+                    cancel);
   AddQuantisedCases(cases);
   AddInt8Cases(cases);
   AddGemmCases(cases);
   AddAttentionCases(cases);
-  std::vector<KernelRow> rows;
-  RowReporter reporter(rows);
-  const std::size_t n = benchmark::RunSpecifiedBenchmarks(&reporter, options.filter);
-  benchmark::ClearRegisteredBenchmarks();
-  if (Cancelled(cancel)) return MakeError(ErrorKind::kCancelled, "interrupted");
-  if (n == 0) {
+  if (cases.size() == 0) {
     return InvalidInput(
         fmt::format("no kernel that runs here has '{}' in its name: --filter . shows all", options.filter));
   }
+  std::vector<KernelRow> rows = cases.Run();
+  if (Cancelled(cancel)) return MakeError(ErrorKind::kCancelled, "interrupted");
   return rows;
 }
 

@@ -18,7 +18,8 @@ struct KernelOptions {
 };
 
 struct KernelRow {
-  std::string name;  // operation/implementation/type, and the sizes: "int8/avx2/q8_0/rows:1/threads:2"
+  // Operation, implementation, for some the type of weights, and sizes: "int8-token/avx2/Q8_0/threads:2".
+  std::string name;
   std::string unit;  // of rate: "B/s" of weights that are read, or "OP/s": two for a multiply-add
   Measured rate = {};
   double limit = 0;    // of this machine, in the same unit
@@ -27,9 +28,9 @@ struct KernelRow {
   double share() const { return limit > 0 ? rate.median / limit : 0; }
 };
 
-// Every kernel that runs on this processor, in one process after the other. kCancelled where it was
-// interrupted; refuses a filter that is no regular expression, or that no kernel's name has. One call at a
-// time: Google Benchmark's list of benchmarks is the process's.
+// Every kernel that runs on this processor, one after the other. kCancelled where it was interrupted; refuses
+// a filter that is no regular expression, or that no kernel's name has. One call at a time: Google
+// Benchmark's list of benchmarks is the process's.
 Result<std::vector<KernelRow>> RunKernels(const KernelOptions& options, const CancelToken* cancel);
 
 std::string KernelTable(const std::vector<KernelRow>& rows);

@@ -37,7 +37,7 @@ TEST(Kernels, AreTimedAfterTheyGaveWhatTheReferenceGives) {
 
 TEST(Kernels, AreToldAsTablesAndForPrograms) {
   const std::vector<KernelRow> rows = {
-      {.name = "int8/avx2/q8_0/rows:1",
+      {.name = "int8-token/avx2/Q8_0/threads:1",
        .unit = "B/s",
        .rate = {.median = 8e9, .low = 7e9, .high = 9e9, .n = 5, .mean = 8e9},
        .limit = 1e10,
@@ -51,27 +51,59 @@ TEST(Kernels, AreToldAsTablesAndForPrograms) {
   EXPECT_EQ(json[1]["failed"], "gives 2 where ref gives 1");
   EXPECT_FALSE(json[1].contains("median"));
   const std::string csv = KernelCsv(rows);
-  EXPECT_NE(csv.find("\nint8/avx2/q8_0/rows:1,B/s,8e+09,7e+09,9e+09,5,1e+10,0.8000,,"), std::string::npos)
+  EXPECT_NE(csv.find("\nint8-token/avx2/Q8_0/threads:1,B/s,8e+09,7e+09,9e+09,5,1e+10,0.8000,,"),
+            std::string::npos)
       << csv;
 }
 
+KernelCases OneMachine(const char* filter, const CancelToken* cancel) {
+  return KernelCases({.repeats = 4}, std::regex(filter),
+                     {.read = [](int) { return 1.0; }, .products = [](ComputeType) { return 1.0; }}, cancel);
+}
+
 TEST(Kernels, ThatGiveSomethingElseAreNotTimed) {
+  KernelCases cases = OneMachine("", nullptr);
+  int n_runs = 0;
   const std::vector<float> expected = {1, 2};
-  bool right = true, other = false, none = false;
-  KernelCases cases(
-      1, 1, nullptr, [](int) { return 1.0; }, [](ComputeType) { return 1.0; });
-  benchmark::ClearRegisteredBenchmarks();
-  cases.Add("case", {.names = {"n"}, .values = {{0}}}, [&](benchmark::State& state) {
-    right = KernelCases::IsRight(state, expected, expected, 0);
-    const std::vector<float> off = {1, 2.5f}, nothing = {1, std::nanf("")};
-    other = KernelCases::IsRight(state, off, expected, 0.25);
-    none = KernelCases::IsRight(state, nothing, expected, 1e30);
+  const std::vector<std::vector<float>> given = {{1, 2.25f}, {1, 2.5f}, {1, std::nanf("")}};
+  cases.Add("case", {.names = {"given"}, .values = {{0}, {1}, {2}}}, [&](benchmark::State& state) {
+    if (!KernelCases::IsRight(state, given[static_cast<std::size_t>(state.range(0))], expected, 0.25)) return;
+    cases.Time(state, KernelUnit::kOperations, 1, 1, [&n_runs] { ++n_runs; });
   });
-  EXPECT_EQ(benchmark::RunSpecifiedBenchmarks("case"), 1U);
-  benchmark::ClearRegisteredBenchmarks();
-  EXPECT_TRUE(right);
-  EXPECT_FALSE(other);
-  EXPECT_FALSE(none);
+  const std::vector<KernelRow> rows = cases.Run();
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(n_runs, 4);
+  EXPECT_EQ(rows[0].failed, "");
+  EXPECT_EQ(rows[0].rate.n, 4);
+  EXPECT_EQ(rows[1].name, "case/given:1");
+  EXPECT_EQ(rows[1].failed, "gives 2.5 where ref gives 2");
+  EXPECT_NE(rows[2].failed.find("nan"), std::string::npos);
+}
+
+TEST(Kernels, AreChosenByTheNamesThatAreShown) {
+  for (const auto& [filter, n] :
+       {std::pair("", 3), {"n:2$", 1}, {"^case/n:(1|3)", 2}, {"iterations|real", 0}}) {
+    KernelCases cases = OneMachine(filter, nullptr);
+    cases.Add("case", {.names = {"n"}, .values = {{1}, {2}, {3}}}, [](benchmark::State&) {});
+    EXPECT_EQ(cases.size(), static_cast<std::size_t>(n)) << filter;
+  }
+}
+
+TEST(Kernels, StopInTheMiddleOfOne) {
+  CancelToken cancel;
+  KernelCases cases = OneMachine("", &cancel);
+  int n_runs = 0;
+  cases.Add("case", {.names = {"n"}, .values = {{1}, {2}}}, [&](benchmark::State& state) {
+    cases.Time(state, KernelUnit::kBytes, 1, 1, [&] {
+      ++n_runs;
+      cancel.Cancel();
+    });
+  });
+  const std::vector<KernelRow> rows = cases.Run();
+  EXPECT_EQ(n_runs, 1);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].failed, "interrupted");
+  EXPECT_EQ(rows[1].failed, "interrupted");
 }
 
 TEST(Kernels, AreRefusedWhereNoneIsMeant) {

@@ -3,6 +3,7 @@
 // 256).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -33,7 +34,7 @@ void Gemv(benchmark::State& state, const KernelCases& cases, const QuantisedKern
   QuantisedImplementations().back().table->gemv(type, w.data(), 0, kRowsPerTask, k, x.data(),
                                                 expected.data());
   kernels->gemv(type, w.data(), 0, kRowsPerTask, k, x.data(), y.data());
-  // The same products, summed in another order: 2^-24 of the sum of magnitudes for each of k sums.
+  // The same products, summed in another order: 2^-23 of the sum of magnitudes for each of k sums.
   Buffer<float> weights(k);
   double bound = 0;
   for (int64_t row = 0; row < kRowsPerTask; ++row) {

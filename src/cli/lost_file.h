@@ -4,8 +4,8 @@
 
 namespace longheads {
 
-// From now on the process then ends with a sentence and the exit status of bad input. What is being written
+// From now on the process then ends with a sentence and this exit status. What is being written
 // stays as it is after a kill: context files go on from their last block.
-void EndWhereMappedFilesAreLost();
+void EndWhereMappedFilesAreLost(int status);
 
 }  // namespace longheads

@@ -68,7 +68,8 @@ TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> recent
 void Sampler::Shortlist(std::span<const float> logits, float most) {
   order_.resize(logits.size());
   std::iota(order_.begin(), order_.end(), 0);
-  if (options_.top_k == 0 && options_.top_p == 1 && options_.min_p == 0) return;
+  const bool few = options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < order_.size();
+  if (!few && options_.top_p == 1 && options_.min_p == 0) return;
   const auto logit_of = [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; };
   const auto likelier = [&](TokenId a, TokenId b) {
     return logit_of(a) != logit_of(b) ? logit_of(a) > logit_of(b) : a < b;
@@ -82,7 +83,7 @@ void Sampler::Shortlist(std::span<const float> logits, float most) {
     std::sort(begin, end, likelier);
     n_sorted = n;
   };
-  if (options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < order_.size()) {
+  if (few) {
     sort_until(static_cast<std::size_t>(options_.top_k));
     order_.resize(n_sorted);
   }

@@ -138,9 +138,9 @@ void AddKernels(CLI::App& bench, Command& command) {
       ->type_name("DIR")
       ->group("Output");
   app->footer(
-      R"(Names are operation/implementation/type and sizes; every implementation that this processor runs is timed.
+      R"(Names are operation, implementation, for some the type of weights, and sizes; every implementation that this processor runs is timed.
 '...-token' and 'gemv' read weights that no cache holds, as a generated token does, and 'vocabulary' those of the
-default model; they are told as shares of what so many threads read from memory. 'int8-prompt', 'gemm' and
+default model, which large caches may hold; they are told as shares of what so many threads read from memory. 'int8-prompt', 'gemm' and
 'attend' multiply many rows on one thread, and 'attend_few' and 'scores' few; they are told as shares of oneDNN's large
 products on one thread, of the type that they multiply.
 

@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   // A reader that left, and a file that may not grow, are errors of the write, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  longheads::EndWhereMappedFilesAreLost();
+  longheads::EndWhereMappedFilesAreLost(kBadInput);
 
   CLI::App program(
       "longheads: pretrained language models read and answer over texts far longer than the window they were "
