@@ -119,8 +119,8 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
              cases.ProductLimit(together ? ComputeType::kBF16 : ComputeType::kF32), once);
 }
 
-// The choice of chunks: a token's queries of a KV head, or a step's of a prompt, beside representations that
-// no cache holds, or that one does.
+// The choice of chunks: a token's queries of a KV head, or a step's of a prompt, beside the representations of
+// 128k tokens.
 void Score(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels) {
   constexpr int64_t kHeadDim = 64;
   const int64_t n_rows = state.range(0), n = state.range(1);
