@@ -118,6 +118,8 @@ def time_peer(python, worker, model, length, n_decode, threads, seed, limit=None
                 raise
         said.seek(0)
         fail_unless_done(command, process.returncode, said.read())
+    if not output.strip():
+        sys.exit(f"{' '.join(map(str, command))}\nended well, and gave no figures after 'begin'")
     return json.loads(output.splitlines()[-1])
 
 

@@ -34,6 +34,10 @@ class Peer(unittest.TestCase):
         said = self.time("print('...begin', flush=True)\ntime.sleep(60)", limit=0.2)
         self.assertEqual(said, {"prefill": None, "decode": None})
 
+    def test_without_figures_is_told_so(self):
+        with self.assertRaisesRegex(SystemExit, "no figures"):
+            self.time("print('{}')", limit=60)
+
     def test_that_fails_is_quoted(self):
         for body in ("sys.exit('no such model')", "print('\\nbegin', flush=True)\nsys.exit('no such model')"):
             with self.assertRaisesRegex(SystemExit, "no such model"):
