@@ -5,13 +5,22 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <unordered_set>
 
+#include "kernels/vector_ops.h"
+
 namespace longheads {
+namespace {
+
+float Largest(std::span<const float> logits) {
+  return FastestVectorKernels().range(logits.data(), static_cast<int64_t>(logits.size())).largest;
+}
+
+}  // namespace
 
 TokenId ArgMax(std::span<const float> logits) {
-  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  const auto found = std::find(logits.begin(), logits.end(), Largest(logits));
+  return found == logits.end() ? 0 : static_cast<TokenId>(found - logits.begin());
 }
 
 Result<Sampler> Sampler::Create(const SamplerOptions& o) {
@@ -38,38 +47,84 @@ TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> recent
       logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
     }
   }
+  if (options_.temperature == 0) return ArgMax(logits);
   // A damaged model may give anything; what follows needs numbers that compare and subtract.
   for (float& logit : logits) {
     constexpr float kMost = std::numeric_limits<float>::max();
-    logit = std::isnan(logit) ? -kMost : std::clamp(logit, -kMost, kMost);
+    logit = logit >= -kMost ? logit : -kMost;  // also where it is no number
+    logit = logit <= kMost ? logit : kMost;
   }
-  if (options_.temperature == 0) return ArgMax(logits);
+  const float most = Largest(logits);
+  const bool cuts = (options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < logits.size()) ||
+                    options_.top_p < 1 || options_.min_p > 0;
+  if (!cuts) return DrawFromAll(logits, most);
+  const std::span<const TokenId> shortlist = Shortlist(logits, most);
+  const double total = Weigh(shortlist, logits, most);
+  return Pick(shortlist, Uniform() * total);
+}
 
-  const float most = logits[static_cast<std::size_t>(ArgMax(logits))];
-  Shortlist(logits, most);
+float Sampler::Weight(float logit, float most) const {
+  return std::exp((logit - most) / options_.temperature);
+}
+
+double Sampler::Weigh(std::span<const TokenId> tokens, std::span<const float> logits, float most) {
   weights_.clear();
   double total = 0;
-  for (const TokenId id : order_) {
-    const float logit = logits[static_cast<std::size_t>(id)];
-    total += weights_.emplace_back(std::exp((logit - most) / options_.temperature));
+  for (const TokenId id : tokens) {
+    total += static_cast<double>(weights_.emplace_back(Weight(logits[static_cast<std::size_t>(id)], most)));
   }
-  // 53 random bits as a fraction: the same on every machine, which std's distributions do not promise.
-  double left = static_cast<double>(random_() >> 11) * 0x1p-53 * total;
-  TokenId last = order_.front();
-  for (std::size_t i = 0; i < order_.size(); ++i) {
+  return total;
+}
+
+TokenId Sampler::Pick(std::span<const TokenId> tokens, double at) const {
+  TokenId last = tokens.front();
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (weights_[i] == 0) continue;  // where sums are rounded it might else be what is left
-    last = order_[i];
-    left -= static_cast<double>(weights_[i]);
-    if (left < 0) break;
+    last = tokens[i];
+    at -= static_cast<double>(weights_[i]);
+    if (at < 0) break;
   }
   return last;
 }
 
-void Sampler::Shortlist(std::span<const float> logits, float most) {
-  order_.resize(logits.size());
-  std::iota(order_.begin(), order_.end(), 0);
-  const bool few = options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < order_.size();
-  if (!few && options_.top_p == 1 && options_.min_p == 0) return;
+// Rejection sampling (von Neumann 1951), exact without the exponentials of a whole vocabulary. Those near the
+// likeliest are offered with their weights; any other with the bound of what is far, whatever its weight, and
+// is taken with the share of the bound that its weight is. All bounds together are the likeliest's weight, so
+// that two offers are enough on average.
+TokenId Sampler::DrawFromAll(std::span<const float> logits, float most) {
+  const auto n = static_cast<double>(logits.size());
+  // Below the likeliest, also where the difference is too small to be one.
+  const float least = std::min(most - options_.temperature * static_cast<float>(std::log(n)),
+                               std::nextafter(most, -std::numeric_limits<float>::infinity()));
+  const std::span<const TokenId> near = AtLeast(logits, least);
+  const double total = Weigh(near, logits, most);
+  const double bound = near.size() < logits.size() ? static_cast<double>(Weight(least, most)) : 0;
+  for (;;) {
+    const double at = Uniform() * (total + n * bound);
+    if (at < total || bound == 0) return Pick(near, at);
+    const std::size_t id = std::min(static_cast<std::size_t>((at - total) / bound), logits.size() - 1);
+    if (logits[id] < least && Uniform() * bound < static_cast<double>(Weight(logits[id], most))) {
+      return static_cast<TokenId>(id);
+    }
+  }
+}
+
+std::span<TokenId> Sampler::AtLeast(std::span<const float> logits, float least) {
+  found_.resize(logits.size() + static_cast<std::size_t>(kIndexRoom));
+  const int64_t n = FastestVectorKernels().indices_at_least(
+      logits.data(), static_cast<int64_t>(logits.size()), least, found_.data());
+  return std::span(found_).first(static_cast<std::size_t>(n));
+}
+
+std::span<const TokenId> Sampler::Shortlist(std::span<const float> logits, float most) {
+  const std::size_t n_most =
+      options_.top_k > 0 ? std::min(static_cast<std::size_t>(options_.top_k), logits.size()) : logits.size();
+  const bool few = n_most < logits.size();
+  // What is kept seldom reaches far below the likeliest: all are looked at only where it does.
+  constexpr float kNear = 8, kAll = std::numeric_limits<float>::infinity();
+  std::span<TokenId> tokens = AtLeast(logits, most - kNear);
+  if (few && tokens.size() < n_most) tokens = AtLeast(logits, -kAll);
+
   const auto logit_of = [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; };
   const auto likelier = [&](TokenId a, TokenId b) {
     return logit_of(a) != logit_of(b) ? logit_of(a) > logit_of(b) : a < b;
@@ -77,34 +132,48 @@ void Sampler::Shortlist(std::span<const float> logits, float most) {
   // Sorted as far as somebody looks: to sort a vocabulary takes longer than to multiply with it.
   std::size_t n_sorted = 0;
   const auto sort_until = [&](std::size_t n) {
-    const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(n_sorted);
-    const auto end = order_.begin() + static_cast<std::ptrdiff_t>(n);
-    if (end != order_.end()) std::nth_element(begin, end, order_.end(), likelier);
+    const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(n_sorted);
+    const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(n);
+    if (end != tokens.end()) std::nth_element(begin, end, tokens.end(), likelier);
     std::sort(begin, end, likelier);
     n_sorted = n;
   };
   if (few) {
-    sort_until(static_cast<std::size_t>(options_.top_k));
-    order_.resize(n_sorted);
+    sort_until(n_most);
+    tokens = tokens.first(n_most);
   }
   // top-p and min-p look at the model's own probabilities, before the temperature.
   const auto weight = [&](TokenId id) { return std::exp(static_cast<double>(logit_of(id) - most)); };
   double total = 0;
   if (options_.top_p < 1) {
-    for (const TokenId id : order_) total += weight(id);
+    if (few) {
+      for (const TokenId id : tokens) total += weight(id);
+    } else {
+      total = FastestVectorKernels().exp_sum(logits.data(), static_cast<int64_t>(logits.size()), most);
+    }
   }
   double reached = 0;
-  std::size_t keep = 0;
-  for (; keep < order_.size(); ++keep) {
-    if (keep == n_sorted) sort_until(std::min(order_.size(), std::max<std::size_t>(64, 4 * n_sorted)));
-    const double own = weight(order_[keep]);
-    if (keep > 0 && ((options_.top_p < 1 && reached >= static_cast<double>(options_.top_p) * total) ||
-                     own < static_cast<double>(options_.min_p))) {
-      break;
+  const auto keep = [&] {
+    std::size_t i = 0;
+    for (; i < tokens.size(); ++i) {
+      if (i == n_sorted) sort_until(std::min(tokens.size(), std::max<std::size_t>(64, 4 * n_sorted)));
+      const double own = weight(tokens[i]);
+      if (i > 0 && ((options_.top_p < 1 && reached >= static_cast<double>(options_.top_p) * total) ||
+                    own < static_cast<double>(options_.min_p))) {
+        break;
+      }
+      reached += own;
     }
-    reached += own;
+    return i;
+  };
+  std::size_t n_kept = keep();
+  if (n_kept == tokens.size() && n_kept < n_most) {
+    tokens = AtLeast(logits, -kAll);
+    n_sorted = 0;
+    reached = 0;
+    n_kept = keep();
   }
-  order_.resize(keep);
+  return tokens.first(n_kept);
 }
 
 }  // namespace longheads

@@ -32,16 +32,28 @@ class Sampler {
 
  private:
   explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
-  // Puts those that top-k, top-p and min-p leave into order_: the likeliest first where they are told apart.
-  void Shortlist(std::span<const float> logits, float most);
+  // Evenly from [0, 1), 53 random bits: the same on every machine, which std's distributions do not promise.
+  double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+  // Those whose logit is at least this, by id; until the next call.
+  std::span<TokenId> AtLeast(std::span<const float> logits, float least);
+  // Those that top-k, top-p and min-p leave, the likeliest first. The sum that top-p is a share of is the
+  // kernels', which round it in orders of their own.
+  std::span<const TokenId> Shortlist(std::span<const float> logits, float most);
+  // exp((logit - most) / temperature).
+  float Weight(float logit, float most) const;
+  // Fills weights_; gives their sum.
+  double Weigh(std::span<const TokenId> tokens, std::span<const float> logits, float most);
+  // The token that covers `at` where each of them, with its weight, lies behind the one before.
+  TokenId Pick(std::span<const TokenId> tokens, double at) const;
+  TokenId DrawFromAll(std::span<const float> logits, float most);
 
   SamplerOptions options_;
   std::mt19937_64 random_;
-  std::vector<TokenId> order_;
+  std::vector<TokenId> found_;  // AtLeast
   std::vector<float> weights_;
 };
 
-// The id of the largest logit, the lowest where several are.
+// The id of the largest logit, the lowest where several are; what is no number never is.
 TokenId ArgMax(std::span<const float> logits);
 
 }  // namespace longheads

@@ -123,6 +123,75 @@ TEST(Sampler, KeepsTheLikeliestOfManyTokens) {
   }
 }
 
+// What is drawn has the shares of the softmax, also where most tokens are far from the likeliest and yet
+// drawn often: one peak, and thousands so much below it that none of them is looked at but by lot.
+TEST(Sampler, DrawsFarTokensWithTheirProbabilities) {
+  constexpr std::size_t kTokens = 4000;
+  for (const float temperature : {0.5f, 1.0f, 3.0f}) {
+    // In units of the temperature: log(4000) is 8.3. The far ones in two halves, of which one is twice as
+    // likely.
+    std::vector<float> logits(kTokens);
+    std::vector<std::size_t> ids;
+    for (std::size_t id = 0; id < kTokens; ++id) {
+      ids.push_back(id);
+      logits[id] = temperature * (id % 2 == 0 ? -8.5f : -9.2f);
+    }
+    logits[1234] = 0;
+    const std::vector<double> p = Softmax(logits, static_cast<double>(temperature), ids);
+    const auto group_of = [](std::size_t id) -> std::size_t {
+      return id == 1234 ? 0 : 1 + id % 2 + (id < kTokens / 2 ? 0 : 2);
+    };
+    std::vector<double> expected(5);
+    for (const std::size_t id : ids) expected[group_of(id)] += p[id];
+    ASSERT_GT(expected[1] + expected[2], 0.1);  // a half of the far ones
+    std::vector<int> counts(5);
+    Sampler sampler = Make({.temperature = temperature, .seed = 8});
+    for (int draw = 0; draw < kDraws; ++draw) {
+      std::vector<float> fresh = logits;
+      ++counts[group_of(static_cast<std::size_t>(sampler.Sample(fresh, {})))];
+    }
+    for (std::size_t group = 0; group < expected.size(); ++group) {
+      const double sigma = std::sqrt(expected[group] * (1 - expected[group]) / kDraws);
+      EXPECT_NEAR(static_cast<double>(counts[group]) / kDraws, expected[group], 5 * sigma)
+          << "group " << group << " at " << temperature;
+    }
+  }
+}
+
+// Far below the likeliest what is kept is what sorting all keeps.
+TEST(Sampler, KeepsFarTokensWhereTheyAreWanted) {
+  constexpr std::size_t kTokens = 3000;
+  std::vector<float> logits;
+  for (std::size_t id = 0; id < kTokens; ++id) {
+    logits.push_back(-20 * static_cast<float>(7919 * id % kTokens) / kTokens);
+  }
+  std::vector<std::size_t> order(kTokens);
+  for (std::size_t id = 0; id < kTokens; ++id) order[id] = id;
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  const std::vector<double> all = Softmax(logits, 1, order);
+  std::size_t n_top_p = 0;
+  for (double reached = 0; reached < static_cast<double>(0.99999f); ++n_top_p) reached += all[order[n_top_p]];
+  ASSERT_GT(logits[order[0]] - logits[order[n_top_p]], 8);
+  const auto n_min_p = static_cast<std::size_t>(
+      std::count_if(logits.begin(), logits.end(), [](float logit) { return std::exp(logit) >= 1e-5f; }));
+  ASSERT_LT(n_min_p, kTokens);
+  for (const auto& [options, n] :
+       {std::pair(SamplerOptions{.temperature = 1e6f, .top_p = 0.99999f, .seed = 9}, n_top_p),
+        {SamplerOptions{.temperature = 1e6f, .min_p = 1e-5f, .seed = 9}, n_min_p},
+        {SamplerOptions{.temperature = 1e6f, .top_k = 2500, .seed = 9}, std::size_t{2500}}}) {
+    std::vector<std::size_t> rank(kTokens);
+    for (std::size_t i = 0; i < kTokens; ++i) rank[order[i]] = i;
+    Sampler sampler = Make(options);
+    std::size_t furthest = 0;
+    for (int draw = 0; draw < 4000; ++draw) {
+      std::vector<float> fresh = logits;
+      furthest = std::max(furthest, rank[static_cast<std::size_t>(sampler.Sample(fresh, {}))]);
+    }
+    EXPECT_LE(furthest, n);            // its last may be rounded out or in
+    EXPECT_GT(furthest, n - n / 100);  // all are as likely: one of the last hundredth is drawn
+  }
+}
+
 TEST(Sampler, RepeatPenaltyDividesPositiveLogitsAndMultipliesNegativeOnes) {
   EXPECT_EQ(Once({.repeat_penalty = 2}, {3, 2, -1}, {0}), 1);        // 1.5, 2
   EXPECT_EQ(Once({.repeat_penalty = 2}, {3, 1, -1}, {0, 0, 0}), 0);  // once, however often it was seen
@@ -160,6 +229,13 @@ TEST(Sampler, LivesWithLogitsThatAreNotNumbers) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const SamplerOptions all = {.temperature = 0.7f, .top_k = 3, .top_p = 0.9f, .min_p = 0.1f};
   EXPECT_EQ(Once({}, {kNan, 1, 2}), 2);
+  EXPECT_EQ(Once({}, {kNan, kNan}), 0);
+  EXPECT_EQ(Once({}, {kNan, -kInf}), 1);
+  for (const float temperature : {1e-9f, 1.0f, 1e30f}) {
+    EXPECT_EQ(Once({.temperature = temperature}, {1, kInf, kNan, 2}), 1);
+    EXPECT_NE(Once({.temperature = temperature}, std::vector<float>(40, kNan)), 40);
+  }
+  EXPECT_EQ(Once({.temperature = 1e-9f}, {kNan, -kInf, 1, 0.99f}), 2);
   EXPECT_EQ(Once(all, {1, kInf, kNan, 2}), 1);
   EXPECT_EQ(Once(all, {kNan, -kInf, 1, -kInf}), 2);
   for (const float value : {kNan, kInf, -kInf}) {

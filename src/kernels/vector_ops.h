@@ -45,6 +45,8 @@ struct VectorKernels {
   // What is no number is never.
   int64_t (*count_at_least)(const float* scores, int64_t n, float least);
   int64_t (*indices_at_least)(const float* scores, int64_t n, float least, int32_t* indices);
+  // The sum of exp(score - largest) of scores [n], of which none is above `largest`.
+  double (*exp_sum)(const float* scores, int64_t n, float largest);
 };
 
 inline constexpr int64_t kIndexRoom = 16;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -168,6 +169,22 @@ TEST_P(VectorOpsTest, ScoresAreComparedAsNumbers) {
   const std::vector<float> bad(20, NAN);
   EXPECT_EQ(kernels().range(bad.data(), 20).least, INFINITY);
   EXPECT_EQ(kernels().range(bad.data(), 20).largest, -INFINITY);
+}
+
+TEST_P(VectorOpsTest, ExpSumIsOfEveryScore) {
+  for (const int64_t n : {0, 1, 5, 8, 17, 1000, 1024, 1031, 5000}) {
+    std::vector<float> scores = Random(n, 11);
+    const float largest = n == 0 ? 0 : *std::max_element(scores.begin(), scores.end());
+    if (n > 8) scores[3] = -INFINITY;
+    if (n > 16) scores[16] = std::numeric_limits<float>::lowest();
+    double expected = 0;
+    for (const float score : scores) {
+      expected += std::exp(static_cast<double>(score) - static_cast<double>(largest));
+    }
+    // A difference rounded once, of numbers whose powers count while they are below 104; the power within 8
+    // units in the last place; 1024 of them, all positive, summed.
+    EXPECT_NEAR(kernels().exp_sum(scores.data(), n, largest), expected, Gamma(104 + 8 + 1024) * expected);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, VectorOpsTest,

@@ -18,6 +18,9 @@ namespace {
 constexpr int64_t kTile = Int8Weights::kTile;
 constexpr int64_t kColumns = 32;
 constexpr int kGroups = 8;  // of four columns, in a block
+// How far ahead of a single row weights are asked for: the hardware's own prefetching ends at multiples of so
+// many bytes.
+constexpr int64_t kAhead = 4096;
 
 inline __m256i Load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 
@@ -101,6 +104,11 @@ void Tile(const uint8_t* w, const Int8Rows& x, int64_t first_row, float y[kRows]
   std::memset(y, 0, sizeof(float) * kRows * kTile);
   __m256 super_scale[2] = {}, super_min[2] = {};
   for (int64_t block = 0; block < n_blocks; ++block, p += kColumns, ++blocks) {
+    if constexpr (kRows == 1) {
+      for (int64_t line = 0; line < kForm.block_bytes(); line += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(w) + kAhead + line, _MM_HINT_T0);
+      }
+    }
     if constexpr (kForm.super) {
       if (block % 8 == 0) {
         for (int v = 0; v < 2; ++v) {

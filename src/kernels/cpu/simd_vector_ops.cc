@@ -5,6 +5,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // After foreach_target, as Highway asks.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -185,6 +186,38 @@ int64_t CountAtLeast(const float* scores, int64_t n, float least) {
   return static_cast<int64_t>(count);
 }
 
+#if HWY_TARGET == HWY_AVX2
+
+// For each mask of eight lanes those that are set, ascending.
+constexpr auto kLanesOfMask = [] {
+  std::array<std::array<uint8_t, 8>, 256> lanes = {};
+  for (std::size_t mask = 0; mask < lanes.size(); ++mask) {
+    std::size_t n = 0;
+    for (uint8_t lane = 0; lane < 8; ++lane) {
+      if ((mask >> lane & 1) != 0) lanes[mask][n++] = lane;
+    }
+  }
+  return lanes;
+}();
+
+// hn::Compress, whose table GCC 12 lays on the stack anew at each call: ten times the work.
+template <class D, class V, class M>
+HWY_INLINE V Compressed(D integers, V values, M mask) {
+  uint8_t bits[8] = {};  // so many must be writable
+  hn::StoreMaskBits(integers, mask, bits);
+  const auto lanes = hn::LoadU(hn::Rebind<uint8_t, D>(), kLanesOfMask[bits[0]].data());
+  return hn::TableLookupLanes(values, hn::IndicesFromVec(integers, hn::PromoteTo(integers, lanes)));
+}
+
+#else
+
+template <class D, class V, class M>
+HWY_INLINE V Compressed(D, V values, M mask) {
+  return hn::Compress(values, mask);
+}
+
+#endif
+
 int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* indices) {
   const hn::RebindToSigned<Tag> integers;
   const Vec bound = hn::Set(kTag, least);
@@ -194,7 +227,7 @@ int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* ind
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes, here = hn::Add(here, step)) {
     const auto seen = hn::RebindMask(integers, hn::Ge(hn::LoadU(kTag, scores + i), bound));
-    hn::StoreU(hn::Compress(here, seen), integers, indices + count);
+    hn::StoreU(Compressed(integers, here, seen), integers, indices + count);
     count += static_cast<int64_t>(hn::CountTrue(integers, seen));
   }
   for (; i < n; ++i) {
@@ -202,6 +235,27 @@ int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* ind
     count += scores[i] >= least ? 1 : 0;
   }
   return count;
+}
+
+double ExpSum(const float* scores, int64_t n, float largest) {
+  constexpr int64_t kBlock = 1024;  // is summed in float32, blocks in float64
+  const Vec most = hn::Set(kTag, largest);
+  double sum = 0;
+  for (int64_t first = 0; first < n; first += kBlock) {
+    const int64_t end = std::min(n, first + kBlock);
+    Vec sums = hn::Zero(kTag);
+    int64_t i = first;
+    for (; i + kLanes <= end; i += kLanes) {
+      sums = hn::Add(sums, hn::Exp(kTag, hn::Sub(hn::LoadU(kTag, scores + i), most)));
+    }
+    if (i < end) {
+      const auto rest = hn::FirstN(kTag, static_cast<std::size_t>(end - i));
+      const Vec power = hn::Exp(kTag, hn::Sub(hn::MaskedLoad(rest, kTag, scores + i), most));
+      sums = hn::Add(sums, hn::IfThenElseZero(rest, power));
+    }
+    sum += static_cast<double>(hn::GetLane(hn::SumOfLanes(kTag, sums)));
+  }
+  return sum;
 }
 
 }  // namespace
@@ -219,7 +273,8 @@ const VectorKernels* VectorTable() {
       .from_q8_each = FromQ8Each,
       .range = RangeOf,
       .count_at_least = CountAtLeast,
-      .indices_at_least = IndicesAtLeast};
+      .indices_at_least = IndicesAtLeast,
+      .exp_sum = ExpSum};
   return &kTable;
 }
 

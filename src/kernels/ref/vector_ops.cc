@@ -94,6 +94,12 @@ int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* ind
   return count;
 }
 
+double ExpSum(const float* scores, int64_t n, float largest) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(std::exp(scores[i] - largest));
+  return sum;
+}
+
 }  // namespace
 
 const VectorKernels kVectorOps = {.rms_norm = RmsNorm,
@@ -107,6 +113,7 @@ const VectorKernels kVectorOps = {.rms_norm = RmsNorm,
                                   .from_q8_each = FromQ8Each,
                                   .range = RangeOf,
                                   .count_at_least = CountAtLeast,
-                                  .indices_at_least = IndicesAtLeast};
+                                  .indices_at_least = IndicesAtLeast,
+                                  .exp_sum = ExpSum};
 
 }  // namespace longheads::ref
