@@ -89,9 +89,10 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->type_name("auto|f32|bf16|q8")
       ->capture_default_str()
       ->group(group);
-  app.add_option(
-         "--backend", options.backend,
-         "kernels: amx, avx512bf16, avx512, avx2, ref (scalar, slow), or auto (the best that runs here)")
+  app.add_option("--backend", options.backend,
+                 "kernels: amx, avx512bf16, avx512, avx2, ref (scalar, slow), or auto: what "
+                 "LONGHEADS_BACKEND says in the "
+                 "environment, else the best that runs here")
       ->type_name("NAME")
       ->capture_default_str()
       ->group(group);

@@ -17,6 +17,9 @@ struct Implementation {
   const Table* table;
 };
 
+// What "auto" stands for: the environment's LONGHEADS_BACKEND, or "auto" where that says nothing.
+std::string_view AutoBackend();
+
 // The first implementation that runs here; with a name, that one or the reason why not.
 // `operation` stands in messages. Names that an operation does not have fall to the next slower one it has:
 // the order of all names is that of kBackends.

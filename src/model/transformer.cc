@@ -28,6 +28,7 @@ Error Stopped() { return {ErrorKind::kCancelled, "stopped"}; }
 }  // namespace
 
 Result<KernelChoice> ChooseKernels(std::string_view backend) {
+  if (backend == "auto") backend = AutoBackend();
   if (backend != "auto") LimitGemm(backend);
   KernelChoice choice;
   LH_ASSIGN(choice.attention, ChooseImplementation(AttentionImplementations(), backend, "attention"));

@@ -215,6 +215,10 @@ Errors ErrorsOf(const Case& golden, const Numbers& numbers, std::size_t n_prefil
 
 class GoldenTest : public testing::TestWithParam<std::tuple<std::string, Case>> {
  protected:
+  void SetUp() override {
+    const Result<KernelChoice> kernels = ChooseKernels(std::get<0>(GetParam()));
+    if (!kernels) GTEST_SKIP() << kernels.error().message;
+  }
   const Case& golden() const { return std::get<1>(GetParam()); }
   Errors Run(ComputeType compute, KvType kv_type, std::size_t n_prefill) const {
     return ErrorsOf(golden(), {std::get<0>(GetParam()), compute, kv_type}, n_prefill);
@@ -261,7 +265,8 @@ TEST_P(GoldenTest, Bfloat16IsOffByItsRoundingsAndNoMore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, GoldenTest,
-                         testing::Combine(testing::Values("auto", "avx2", "ref"),
+                         testing::Combine(testing::Values("auto", "amx", "avx512bf16", "avx512", "avx2",
+                                                          "ref"),
                                           testing::ValuesIn(ReadCases())),
                          [](const auto& test) {
                            std::string name = std::get<0>(test.param) + "_" + std::get<1>(test.param).name;
