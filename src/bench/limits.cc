@@ -4,18 +4,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <cstring>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <numeric>
-#include <random>
+#include <utility>
 
 #include "base/cores.h"
+#include "base/csv.h"
 #include "base/memory.h"
 #include "kernels/vector_ops.h"
-#include "kv/page.h"
-#include "kv/page_io.h"
+#include "kv/disk_speed.h"
 
 namespace longheads {
 namespace {
@@ -80,52 +76,9 @@ Result<Measured> MeasureRead(ThreadPool& pool, int repeats, const CancelToken* c
 }
 
 Result<Measured> MeasureDisk(const std::string& folder, int repeats, const CancelToken* cancel) {
-  constexpr uint64_t kPiece = uint64_t{64} << 10;
-  constexpr uint64_t kPieces = (uint64_t{256} << 20) / kPiece;
-  LH_ASSIGN(const RawFile file, RawFile::Temporary(folder, /*direct=*/true));
-  constexpr uint64_t kUnderWay = 64;
-  const FrameSlab frames(kUnderWay, kPiece);
-  const auto bytes = [&](uint64_t i) {
-    return std::span(frames.frame(static_cast<int64_t>(i)).data(), kPiece);
-  };
-  std::memset(bytes(0).data(), 0x5a, kPiece);
-  for (uint64_t i = 0; i < kPieces; ++i) {
-    if (Cancelled(cancel)) return tl::unexpected<Error>(Stopped());
-    LH_TRY(file.PWrite(i * kPiece, bytes(0)));
-  }
-  LH_TRY(file.Sync());
-  std::vector<uint64_t> order(kPieces);
-  std::iota(order.begin(), order.end(), 0);
-  std::mutex mutex;
-  std::condition_variable ended;
-  uint64_t n_left = 0;
-  Status failed;
-  LH_ASSIGN(const std::unique_ptr<PageIo> io,
-            MakePageIo("auto", [&](const PageTransfer&, const Status& status) {
-              const std::scoped_lock lock(mutex);
-              if (!status) failed = status;
-              if (--n_left == 0) ended.notify_one();
-            }));
-  std::vector<double> rates;
-  for (int repeat = 0; repeat < repeats; ++repeat) {
-    std::shuffle(order.begin(), order.end(), std::mt19937_64(static_cast<uint64_t>(repeat)));
-    const auto start = Clock::now();
-    for (uint64_t first = 0; first < kPieces; first += kUnderWay) {
-      if (Cancelled(cancel)) return tl::unexpected<Error>(Stopped());
-      const uint64_t n = std::min(kUnderWay, kPieces - first);
-      n_left = n;
-      std::vector<PageTransfer> transfers;
-      for (uint64_t i = 0; i < n; ++i) {
-        transfers.push_back({.file = &file, .offset = order[first + i] * kPiece, .bytes = bytes(i)});
-      }
-      io->Submit(transfers);
-      std::unique_lock lock(mutex);
-      ended.wait(lock, [&n_left] { return n_left == 0; });
-    }
-    LH_TRY(failed);
-    rates.push_back(static_cast<double>(kPieces * kPiece) / Since(start));
-  }
-  return Summarise(rates);
+  constexpr uint64_t kBytes = uint64_t{256} << 20;
+  LH_ASSIGN(std::vector<double> rates, MeasureDiskSpeed(folder, kBytes, repeats, cancel));
+  return Summarise(std::move(rates));
 }
 
 const Measured& MachineLimits::products(ComputeType type) const {
@@ -161,6 +114,21 @@ std::string LimitsTable(const MachineLimits& limits) {
                              : fmt::format("{:<22}{} GB/s\n", "read from disk", Format(limits.disk, 1e9))) +
          products("products in f32", limits.f32) + products("products in bf16", limits.bf16) +
          products("products in int8", limits.int8);
+}
+
+std::string LimitsCsv(const MachineLimits& limits) {
+  std::string csv = "limit,unit,median,low,high,repeats,threads,processor\n";
+  const auto add = [&](const char* name, const char* unit, const Measured& measured) {
+    if (measured.n == 0) return;
+    csv += fmt::format("{},{},{:.6g},{:.6g},{:.6g},{},{},{}\n", name, unit, measured.median, measured.low,
+                       measured.high, measured.n, limits.threads, CsvField(ProcessorName()));
+  };
+  add("read", "B/s", limits.read);
+  add("disk", "B/s", limits.disk);
+  add("f32", "OP/s", limits.f32);
+  add("bf16", "OP/s", limits.bf16);
+  add("int8", "OP/s", limits.int8);
+  return csv;
 }
 
 std::string LimitsJson(const MachineLimits& limits) {

@@ -35,6 +35,8 @@ Result<Measured> MeasureDisk(const std::string& folder, int repeats, const Cance
 Result<MachineLimits> MeasureLimits(ThreadPool& pool, int repeats, const CancelToken* cancel);
 
 std::string LimitsTable(const MachineLimits& limits);
+// A line for each figure that was measured.
+std::string LimitsCsv(const MachineLimits& limits);
 std::string LimitsJson(const MachineLimits& limits);
 
 }  // namespace longheads

@@ -23,6 +23,8 @@ TEST(MachineLimits, AreMeasuredForWhatTheProcessorHas) {
   const nlohmann::json json = nlohmann::json::parse(LimitsJson(*limits));
   EXPECT_EQ(json["read"]["median"], limits->read.median);
   EXPECT_EQ(json["bf16"].is_null(), !native);
+  EXPECT_EQ(LimitsCsv(*limits).find("\nbf16,OP/s,") != std::string::npos, native);
+  EXPECT_EQ(LimitsCsv(*limits).find("disk"), std::string::npos);
   EXPECT_NE(LimitsTable(*limits).find("read from memory"), std::string::npos);
 }
 

@@ -1,6 +1,7 @@
 // longheads context: what is in a context file, whether it is whole, more text, and the text itself.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -34,6 +35,7 @@ struct ContextOptions {
   bool quiet = false;
   bool replace_invalid = false;
   bool restart = false;
+  int64_t behind = -1;  // -1: whatever is there
 };
 
 Result<int> Info(const ContextOptions& options) {
@@ -118,7 +120,10 @@ Result<int> Append(const ContextOptions& options) {
   LH_TRY(SendPagesTo(options.path, options.model, load));
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
   // Not to the memory that happens to be free: the same texts always give the same file.
-  if (!limited) engine->FitBlocksTo(setup.block_ram);
+  BlockFit blocks = setup.blocks;
+  if (limited) blocks.ram = engine->block_fit().ram;
+  if (options.model.kv_blocks != 0) blocks.parts = options.model.kv_blocks;
+  engine->FitBlocksTo(blocks);
   LH_ASSIGN(const std::vector<TokenId> tokens,
             engine->tokenizer().Encode(text, {.goes_on = true, .cancel = &InterruptToken()}));
   LH_TRY(SayWhatIsLeftOut(*engine, text, options.quiet));
@@ -144,6 +149,19 @@ Result<int> Append(const ContextOptions& options) {
     if (!options.quiet) {
       Note("{} has this text already: its writer was interrupted at the very end\n", options.path);
     }
+    return 0;
+  }
+  if (options.behind >= 0 && n_before != options.behind) {
+    const std::vector<int32_t>& there = before.contents().tokens;
+    const bool done = n_before == options.behind + static_cast<int64_t>(tokens.size()) &&
+                      std::equal(tokens.begin(), tokens.end(), there.begin() + options.behind);
+    if (!done) {
+      return InvalidInput(
+          fmt::format("{} holds {} tokens, and not the {} of --behind, nor this text behind them",
+                      options.path, n_before, options.behind));
+    }
+    LH_TRY(ingest->Finish());  // its writer may have been interrupted at the very end
+    if (!options.quiet) Note("{} has this text already, behind {} tokens\n", options.path, options.behind);
     return 0;
   }
   if (!options.quiet) AnnounceReading(*engine, n_before + static_cast<int64_t>(tokens.size()), load.kv_disk);
@@ -204,12 +222,22 @@ void AddContextCommand(CLI::App& program, Command& command) {
       ->group("Text");
   append->add_flag("--restart", options->restart, "without what an interrupted append had added")
       ->group("Text");
+  append
+      ->add_option(
+          "--behind", options->behind,
+          "only behind so many tokens, as 'longheads context info FILE' tells them: where the text stands "
+          "behind them already, nothing is done, and a file with others is refused")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, kMostTokens))
+      ->group("Text");
   AddModelOptions(*append, options->model, /*with_attention=*/false);
   append->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");
   append->footer(
-      "After a kill or Ctrl-C the same command goes on. But where 'longheads context info FILE' shows the "
-      "tokens of both\ntexts, and none that are unfinished, the kill came behind the last write: the text is "
-      "there, and the same command\nadds it once more.");
+      "After a kill or Ctrl-C the same command goes on. One that was killed behind its last write cannot be "
+      "told "
+      "from one\nthat ended: the same command would add the text once more. With --behind N it never does, "
+      "however often it is\nrepeated.\n\nExample:\n  longheads context append book.lhctx -f part2.txt "
+      "--behind 81920");
   CLI::App* const text =
       add("export", "Writes the text as the model read it, control tokens and all", Export);
   text->add_option("-o,--out", options->out, "to a file instead of standard output")->type_name("FILE");

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "engine/block_parts.h"
 #include "model/gguf_vocabulary.h"
 
 namespace longheads {
@@ -97,6 +98,15 @@ Result<int> ShowInfo(const InfoOptions& options) {
   if (plan.disk > 0) {
     Line("disk",
          fmt::format("{} of keys and values, under {}", FormatBytes(plan.disk), options.model.kv_disk));
+  }
+  if (options.model.kv_blocks == 0 && BlockPartsMatter(*engine, n_tokens)) {
+    engine->FitBlocksTo({.ram = engine->block_fit().ram, .parts = BlockFit::kLeastParts});
+    const uint64_t working = engine->PlanMemory(n_tokens).working;
+    Line("blocks",
+         fmt::format(
+             "where the disk is slow and memory has room, a text is read in larger ones: working memory "
+             "is then up to {}, unless --kv-blocks is {}",
+             FormatBytes(working), BlockFit::kMostParts));
   }
   const auto work = [](const ComputeCost& cost, std::string_view of) {
     return fmt::format("{:.3f} GFLOP{} = weights {:.3f} + attention {:.3f} + choosing keys {:.3f}",

@@ -23,7 +23,7 @@ namespace longheads {
 namespace {
 
 // What blocks are fitted to without --kv-ram: not to the memory that happens to be free, so that the same
-// text always gives the same file.
+// text gives the same file, by the same --kv-blocks.
 constexpr int64_t kBlockRam = int64_t{1} << 30;
 
 struct IngestOptions {
@@ -53,7 +53,7 @@ Result<std::vector<TokenId>> Encode(const Engine& engine, const std::string& tex
 bool SameOptions(ContextSetup before, const ContextSetup& setup) {
   before.program = setup.program;
   before.source = setup.source;
-  before.block_ram = setup.block_ram;
+  before.blocks = setup.blocks;
   return WriteContextSetup(before) == WriteContextSetup(setup);
 }
 
@@ -112,7 +112,7 @@ Result<int> Ingest(const IngestOptions& options) {
   const bool limited = load.kv_ram > 0;
   LH_TRY(SendPagesTo(options.out, options.model, load));
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
-  if (!limited) engine->FitBlocksTo(kBlockRam);
+  if (!limited) engine->FitBlocksTo({.ram = kBlockRam, .parts = load.block_parts});
   const bool chat = !options.no_chat && engine->chat_template() != nullptr;
   if (!chat && !options.no_chat && engine->file().Find("tokenizer.chat_template") != nullptr) {
     return Unsupported(engine->chat_template_error());
@@ -123,11 +123,20 @@ Result<int> Ingest(const IngestOptions& options) {
   const int64_t n = static_cast<int64_t>(tokens.size());
   const std::string source =
       options.input.file.empty() ? "" : std::filesystem::path(options.input.file).filename().string();
-  LH_ASSIGN(const ContextSetup setup, SetupOf(*engine, load, n + options.answer_room, chat, source));
+  LH_ASSIGN(ContextSetup setup, SetupOf(*engine, load, n + options.answer_room, chat, source));
   LH_ASSIGN(const bool there, IsThereAlready(options, setup, tokens));
   if (there) {
     if (!options.quiet) Note("{} holds this text already; --restart reads it anew\n", options.out);
     return 0;
+  }
+  // Something of the text is there: it goes on in the blocks that it began with.
+  const bool goes_on = !options.restart && ContextReader::Open(ContextWriter::PartialPath(options.out),
+                                                               {.which = ContextReader::Which::kNewest});
+  if (goes_on && options.model.kv_blocks != 0 && !options.quiet) {
+    Note("note: {} goes on in the blocks that it began with\n", options.out);
+  } else if (!goes_on) {
+    LH_TRY(FitBlocksToDisk(*engine, options.model, n, options.quiet));
+    setup.blocks = engine->block_fit();
   }
   LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, BeginOrResume(*engine, options, setup, tokens));
   if (!options.quiet) AnnounceReading(*engine, n, load.kv_disk);

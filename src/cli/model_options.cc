@@ -7,7 +7,9 @@
 
 #include "base/bytes.h"
 #include "base/raw_file.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
+#include "engine/block_parts.h"
 
 namespace longheads {
 namespace {
@@ -115,6 +117,14 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->type_name("SIZE")
       ->capture_default_str()
       ->group(group);
+  app.add_option(
+         "--kv-blocks", options.kv_blocks,
+         "with keys and values on disk a text is read in blocks, each of which reads what is before it "
+         "once more: of at least an Nth of that, where memory has room, 4 to 32. 0: 32, and of run and "
+         "ingest what the disk is fast enough for")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
   AddRopeOptions(app, options.rope);
 }
 
@@ -149,6 +159,7 @@ Result<EngineOptions> EngineOptionsOf(const ModelOptions& options) {
                        .kv_ram = kv_ram,
                        .kv_disk = options.kv_disk,
                        .kv_disk_max = kv_disk_max,
+                       .block_parts = options.kv_blocks != 0 ? options.kv_blocks : BlockFit::kMostParts,
                        .threads = options.threads,
                        .rope = options.rope};
 }
@@ -163,6 +174,21 @@ Result<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options) {
   if (engine || !engine.error().message.starts_with(options.kv_disk + ":")) return engine;
   return MakeError(engine.error().kind,
                    fmt::format("{}; --kv-disk names another folder", engine.error().message));
+}
+
+Status FitBlocksToDisk(Engine& engine, const ModelOptions& options, int64_t n_tokens, bool quiet) {
+  if (options.kv_blocks != 0 || !BlockPartsMatter(engine, n_tokens)) return {};
+  const auto measured = FitBlocksToDisk(engine, n_tokens, &InterruptToken());
+  if (!measured) {
+    if (measured.error().kind == ErrorKind::kCancelled) return tl::unexpected<Error>(measured.error());
+    return {};  // there may be no room to measure in; what matters is said where it is needed
+  }
+  if (!quiet && measured->parts < BlockFit::kMostParts) {
+    Note("the disk reads {}/s: the text is read in blocks of up to {} tokens\n",
+         FormatBytes(static_cast<uint64_t>(measured->disk_speed)),
+         engine.TokenBlock(n_tokens, measured->parts));
+  }
+  return {};
 }
 
 void NoteDiskInMemory(const std::string& folder) {

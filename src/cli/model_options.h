@@ -19,6 +19,7 @@ struct ModelOptions {
   std::string kv_ram = "0";
   std::string kv_disk = "/var/tmp";
   std::string kv_disk_max = "0";
+  int64_t kv_blocks = 0;  // 0: by the disk's speed
   RopeOverrides rope;
 };
 
@@ -37,6 +38,9 @@ Result<EngineOptions> EngineOptionsOf(const ModelOptions& options);
 Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options);
 // Where pages may go to options.kv_disk, and cannot, the error names the flag.
 Result<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options);
+// Where a text of n tokens will not stay in memory: token blocks of as many parts as --kv-blocks says, or as
+// the disk is fast enough for, and memory has room for. Only an interrupt is an error.
+Status FitBlocksToDisk(Engine& engine, const ModelOptions& options, int64_t n_tokens, bool quiet);
 // A note on stderr where pages that go to the folder stay in memory all the same.
 void NoteDiskInMemory(const std::string& folder);
 

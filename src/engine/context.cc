@@ -198,7 +198,7 @@ Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options,
                       .compute = std::string(NameOf(engine.compute())),
                       .kv_type = NameOf(engine.kv_type()),
                       .expected_tokens = engine.FollowsTextLength() ? expected_tokens : 0,
-                      .block_ram = engine.BlockRam(),
+                      .blocks = engine.block_fit(),
                       .chat = chat,
                       .source = source};
 } catch (const std::bad_alloc&) {
@@ -213,14 +213,14 @@ ContextIngest::ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr
       writer_(std::move(writer)),
       pages_(std::make_shared<ContextPages>(writer_, writer_->header().geometry.page_stride)),
       session_(engine.NewSession()),
-      block_ram_before_(engine.BlockRam()) {
+      blocks_before_(engine.block_fit()) {
   pages_before_ = SessionArchive::WriteTo(engine_, pages_);
 }
 
 // What the engine reads next does not belong to the file.
 ContextIngest::~ContextIngest() {
   SessionArchive::WriteTo(engine_, std::move(pages_before_));
-  engine_.FitBlocksTo(block_ram_before_);
+  engine_.FitBlocksTo(blocks_before_);
 }
 
 Result<std::unique_ptr<ContextIngest>> ContextIngest::Begin(Engine& engine, const std::string& path,
@@ -243,7 +243,7 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::Begin(Engine& engine, cons
 Result<std::unique_ptr<ContextIngest>> ContextIngest::Resume(Engine& engine, const std::string& path) try {
   LH_ASSIGN(ContextWriter::Resumed resumed, ContextWriter::Resume(path, /*direct=*/true));
   // To the same bytes as one that was not interrupted.
-  return GoOn(engine, std::move(resumed), ContextWriter::PartialPath(path), INT64_MAX);
+  return GoOn(engine, std::move(resumed), ContextWriter::PartialPath(path), std::nullopt);
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(Engine::OutOfMemory());
 }
@@ -261,20 +261,24 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::Append(Engine& engine, con
   };
   LH_ASSIGN(ContextWriter::Resumed resumed,
             ContextWriter::Append(path, restart ? From::kFinished : From::kNewest, /*direct=*/true, check));
-  return GoOn(engine, std::move(resumed), path, engine.BlockRam());
+  return GoOn(engine, std::move(resumed), path, engine.block_fit());
 } catch (const std::bad_alloc&) {
   return tl::unexpected<Error>(Engine::OutOfMemory());
 }
 
 Result<std::unique_ptr<ContextIngest>> ContextIngest::GoOn(Engine& engine, ContextWriter::Resumed resumed,
-                                                           const std::string& path, int64_t most_block_ram) {
+                                                           const std::string& path,
+                                                           const std::optional<BlockFit>& own) {
   const ContextHeader& header = resumed.writer->header();
   LH_ASSIGN(ContextSetup setup, ParseContextSetup(path, header.metadata));
   LH_TRY(CheckMadeWith(engine, path, header, setup));
-  const int64_t block_ram = std::min(setup.block_ram, most_block_ram);
+  BlockFit blocks = setup.blocks;
+  if (own) blocks = {.ram = std::min(blocks.ram, own->ram), .parts = own->parts};
   std::unique_ptr<ContextIngest> ingest(
       new ContextIngest(engine, std::move(setup), std::move(resumed.writer)));
-  engine.FitBlocksTo(block_ram);
+  // In the engine's own blocks, which Read falls back to.
+  LH_TRY(engine.CheckOpening(static_cast<int64_t>(resumed.contents.tokens.size())));
+  engine.FitBlocksTo(blocks);
   LH_TRY(SessionArchive::Restore(engine, resumed.contents, ingest->pages_, path, ingest->session_));
   ingest->committed_ = ingest->session_.size();
   ingest->tokens_before_interrupted_finish_ = resumed.tokens_before_interrupted_finish;
@@ -287,8 +291,8 @@ Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl
   const int64_t total = static_cast<int64_t>(tokens.size());
   // Not in the middle of hours of work. Blocks as large as before are for the same bytes; smaller ones make
   // the same text.
-  if (!engine_.CheckMemory(session_, total) && engine_.BlockRam() > block_ram_before_) {
-    engine_.FitBlocksTo(block_ram_before_);
+  if (!engine_.CheckMemory(session_, total)) {
+    engine_.FitBlocksTo({.ram = std::min(engine_.block_fit().ram, blocks_before_.ram)});
   }
   LH_TRY(engine_.CheckMemory(session_, total));
   for (int64_t begin = 0, end = 0; begin < total; begin = end) {

@@ -70,15 +70,17 @@ class ContextIngest {
   // for good before the next begins; one block where the method's calls may not be cut (Engine::CallUnit). An
   // interrupt or an error of the model loses the block that was being read. What was resumed is read in
   // blocks as large as before, to the same bytes, unless there is less memory now than they take: then they
-  // are fitted to the engine's own --kv-ram.
+  // are fitted to the engine's own --kv-ram, and to the most parts.
   Status Read(std::span<const TokenId> tokens, const ForwardControl& control);
   // Makes it the file that is opened.
   Status Finish();
 
  private:
   ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr<ContextWriter> writer);
+  // In blocks as those before; or in the engine's own parts, and with no more memory than it has.
   static Result<std::unique_ptr<ContextIngest>> GoOn(Engine& engine, ContextWriter::Resumed resumed,
-                                                     const std::string& path, int64_t most_block_ram);
+                                                     const std::string& path,
+                                                     const std::optional<BlockFit>& own);
   Status Commit();
 
   Engine& engine_;
@@ -87,7 +89,7 @@ class ContextIngest {
   std::shared_ptr<ContextPages> pages_;
   std::shared_ptr<PageFile> pages_before_;  // where the engine's pages went
   Session session_;
-  int64_t block_ram_before_;
+  BlockFit blocks_before_;
   int64_t committed_ = 0;  // tokens of the session
   std::optional<uint64_t> tokens_before_interrupted_finish_;
   uint64_t replaced_bytes_ = 0;  // of the method's state, which the next commit writes anew

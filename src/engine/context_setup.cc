@@ -40,6 +40,7 @@ class FlatObject {
   // Whether it is one, of nothing but strings, numbers, truth values and one more level of objects.
   bool Parse(const std::string& text) { return nlohmann::json::sax_parse(text, this); }
 
+  bool Has(const std::string& name) const { return values_.contains(name); }
   // Of another type or missing: nothing.
   template <typename T>
   std::optional<T> Find(const std::string& name) const {
@@ -134,7 +135,8 @@ std::string WriteContextSetup(const ContextSetup& setup) {
   all.Put("compute", setup.compute);
   all.Put("kv_type", setup.kv_type);
   all.Put("expected_tokens", setup.expected_tokens);
-  all.Put("block_ram", setup.block_ram);
+  all.Put("block_ram", setup.blocks.ram);
+  all.Put("block_parts", setup.blocks.parts);
   all.Put("chat", setup.chat);
   all.Put("source", setup.source);
   return all.Text();
@@ -171,7 +173,11 @@ Result<ContextSetup> ParseContextSetup(const std::string& path, const std::strin
   take("compute", setup.compute);
   take("kv_type", setup.kv_type);
   take_count("expected_tokens", setup.expected_tokens);
-  take_count("block_ram", setup.block_ram);
+  take_count("block_ram", setup.blocks.ram);
+  if (object.Has("block_parts")) {  // files of earlier programs do not say it, and had the most
+    take("block_parts", setup.blocks.parts);
+    whole = whole && setup.blocks.parts >= 1 && setup.blocks.parts <= BlockFit::kMostParts;
+  }
   take("chat", setup.chat);
   take("source", setup.source);
   if (whole) return setup;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "model/block_fit.h"
 #include "rope/overrides.h"
 
 namespace longheads {
@@ -22,8 +23,8 @@ struct ContextSetup {
   std::string compute;          // f32, bf16, int8
   std::string kv_type;          // f32, bf16, q8
   int64_t expected_tokens = 0;  // Engine::ExpectText was told so many; 0: it was not called
-  // Engine::BlockRam: whoever goes on with a reading cuts the same blocks, where he has the memory.
-  int64_t block_ram = 0;
+  // Engine::block_fit: whoever goes on with a reading cuts the same blocks, where he has the memory.
+  BlockFit blocks;
   bool chat = false;   // the text stands in a user's message of the model's chat template
   std::string source;  // where the text came from, for people
 };

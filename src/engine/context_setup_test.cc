@@ -19,7 +19,7 @@ ContextSetup Sample() {
   setup.compute = "int8";
   setup.kv_type = "q8";
   setup.expected_tokens = 123456789012;
-  setup.block_ram = int64_t{1} << 48;
+  setup.blocks = {.ram = int64_t{1} << 48, .parts = 8};
   setup.chat = true;
   setup.source =
       "b\xC3\xBC"
@@ -49,6 +49,21 @@ TEST(ContextSetup, AnythingElseIsRefusedWithTheFilesName) {
   std::string bad_hex = whole;
   bad_hex.replace(bad_hex.find("fedcba"), 6, "xxxxxx");
   EXPECT_FALSE(ParseContextSetup("f", bad_hex));
+  std::string parts = whole;
+  const std::string eight = "\"block_parts\":8,";
+  parts.replace(parts.find(eight), eight.size(), "\"block_parts\":33,");
+  EXPECT_FALSE(ParseContextSetup("f", parts));
+  parts.replace(parts.find("33,"), 3, "\"8\",");
+  EXPECT_FALSE(ParseContextSetup("f", parts));
+}
+
+TEST(ContextSetup, OfEarlierProgramsHadTheMostParts) {
+  std::string text = WriteContextSetup(kSetup);
+  const std::string eight = "\"block_parts\":8,";
+  text.erase(text.find(eight), eight.size());
+  const auto setup = ParseContextSetup("f", text);
+  ASSERT_TRUE(setup) << setup.error().message;
+  EXPECT_EQ(setup->blocks.parts, BlockFit::kMostParts);
 }
 
 }  // namespace

@@ -387,7 +387,7 @@ class UnfinishedContextTest : public testing::Test {
   static std::unique_ptr<Engine> Load(const ModelFile& model) { return *Engine::Load(Options(model)); }
   Result<std::unique_ptr<ContextIngest>> Begin(Engine& engine, bool restart, int64_t block_ram = 0) const {
     ContextSetup setup = *SetupOf(engine, Options(model_), 0, /*chat=*/false, "");
-    if (block_ram > 0) setup.block_ram = block_ram;
+    if (block_ram > 0) setup.blocks.ram = block_ram;
     return ContextIngest::Begin(engine, path_, setup, restart, kRead);
   }
   void Read(ContextIngest& ingest, int64_t n) const {
@@ -466,10 +466,10 @@ TEST_F(UnfinishedContextTest, GoesOnInSmallerBlocksWhereMemoryHasNoRoomForThose)
   constexpr int64_t kMany = 132'000;  // a block behind so many is twice the least one, where memory has room
   constexpr int64_t kMuch = int64_t{1} << 40;
   const auto engine = Load(model_);
-  const int64_t own = engine->BlockRam();
+  const int64_t own = engine->block_fit().ram;
   Read(**Begin(*engine, /*restart=*/false, kMuch), kRead);
   const auto plan = [&](int64_t block_ram) {
-    engine->FitBlocksTo(block_ram);
+    engine->FitBlocksTo({.ram = block_ram});
     return engine->PlanMemory(kMany).total();
   };
   const uint64_t large = plan(kMuch), small = plan(own);
@@ -484,10 +484,56 @@ TEST_F(UnfinishedContextTest, GoesOnInSmallerBlocksWhereMemoryHasNoRoomForThose)
     return read ? ErrorKind::kInvalidInput : read.error().kind;
   };
   EXPECT_EQ(go_on(large + (1 << 20)), ErrorKind::kCancelled);
-  EXPECT_EQ(engine->BlockRam(), kMuch);
+  EXPECT_EQ(engine->block_fit().ram, kMuch);
   EXPECT_EQ(go_on(small + (large - small) / 2), ErrorKind::kCancelled);
-  EXPECT_EQ(engine->BlockRam(), own);
+  EXPECT_EQ(engine->block_fit().ram, own);
   EXPECT_EQ(go_on(1 << 10), ErrorKind::kOutOfMemory);
+}
+
+TEST_F(UnfinishedContextTest, GoesOnInMorePartsWhereMemoryHasNoRoomForFew) {
+  constexpr int64_t kMany = 132'000;
+  constexpr int64_t kMuch = int64_t{1} << 40;
+  const auto engine = Load(model_);
+  const auto plan = [&](int64_t parts) {
+    engine->FitBlocksTo({.ram = kMuch, .parts = parts});
+    return engine->PlanMemory(kMany).total();
+  };
+  const uint64_t small = plan(32), large = plan(4);
+  ASSERT_GT(large, small + (1 << 20));
+  Read(**Begin(*engine, /*restart=*/false), kRead);
+  const auto ingest = *ContextIngest::Resume(*engine, path_);
+  CancelToken cancel;
+  cancel.Cancel();
+  const auto go_on = [&](uint64_t memory) {
+    const PretendedMemory pretended(memory);
+    const Status read = ingest->Read(TinyTokens(kMany - kRead, 256, 2), {.cancel = &cancel});
+    return read ? ErrorKind::kInvalidInput : read.error().kind;
+  };
+  EXPECT_EQ(go_on(large + (1 << 20)), ErrorKind::kCancelled);
+  EXPECT_EQ(engine->block_fit().parts, 4);
+  EXPECT_EQ(go_on(small + (large - small) / 2), ErrorKind::kCancelled);
+  EXPECT_EQ(engine->block_fit().parts, 32);
+}
+
+TEST_F(UnfinishedContextTest, GoesOnInThePartsThatItBeganWith) {
+  const auto engine = Load(model_);
+  engine->FitBlocksTo({.parts = 8});
+  {
+    const auto ingest = *Begin(*engine, /*restart=*/false);
+    Read(*ingest, kRead);
+    EXPECT_EQ(ingest->setup().blocks.parts, 8);
+  }
+  engine->FitBlocksTo({.parts = 16});
+  {
+    const auto ingest = *ContextIngest::Resume(*engine, path_);
+    EXPECT_EQ(engine->block_fit().parts, 8);
+    ASSERT_TRUE(ingest->Finish());
+  }
+  EXPECT_EQ(engine->block_fit().parts, 16);
+  EXPECT_EQ(ReadContextSetup(path_)->blocks.parts, 8);
+  // What is added is read in the parts of whoever adds it.
+  const auto append = *ContextIngest::Append(*engine, path_);
+  EXPECT_EQ(engine->block_fit().parts, 16);
 }
 
 }  // namespace

@@ -139,6 +139,10 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
     return InvalidInput(
         fmt::format("--threads is {}, but must be between 1 and {}", options.threads, kMostThreads));
   }
+  if (options.block_parts < BlockFit::kLeastParts || options.block_parts > BlockFit::kMostParts) {
+    return InvalidInput(fmt::format("--kv-blocks is {}, but must be between {} and {}, or 0",
+                                    options.block_parts, BlockFit::kLeastParts, BlockFit::kMostParts));
+  }
   engine->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : PhysicalCores());
   engine->weight_bytes_ = engine->file_->file_bytes();
   engine->transformer_ =
@@ -157,6 +161,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
     engine->kv_ram_ = options.kv_ram;
     engine->kv_disk_ = options.kv_disk;
     engine->kv_disk_max_ = options.kv_disk_max;
+    engine->FitBlocksTo({.parts = options.block_parts});
   }
   return engine;
 } catch (const std::bad_alloc&) {

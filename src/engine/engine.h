@@ -40,6 +40,7 @@ struct EngineOptions {
   uint64_t kv_ram = 0;
   std::string kv_disk = "/var/tmp";
   uint64_t kv_disk_max = 0;
+  int64_t block_parts = BlockFit::kMostParts;  // kLeastParts .. kMostParts
   bool kv_may_leave = false;  // also without a limit: sessions come from context files, or go to them
   int threads = 0;            // 1 .. 1024; 0: the physical cores that this process may use
   RopeOverrides rope = {};    // --rope-..., --yarn-...: said in the model file's place
@@ -177,10 +178,19 @@ class Engine {
   // Tokens that Prefill best reads in one call behind so many, where a long text is read in several: what
   // goes through a layer together. All of it where the calls matter (CallUnit).
   int64_t BlockBehind(int64_t n_tokens) const;
-  // The --kv-ram that such blocks are fitted to: the engine's own, or another's whose blocks are to be
-  // repeated, at most 2^48.
-  int64_t BlockRam() const { return std::min(transformer_->BlockRam(), int64_t{1} << 48); }
-  void FitBlocksTo(int64_t ram_bytes) { transformer_->FitBlocksTo(ram_bytes); }
+  // What such blocks are fitted to: the engine's own --kv-ram and --kv-blocks, or those of another whose
+  // blocks are to be repeated; bytes are at most 2^48.
+  BlockFit block_fit() const {
+    const BlockFit fit = transformer_->block_fit();
+    return {.ram = std::min(fit.ram, int64_t{1} << 48), .parts = fit.parts};
+  }
+  void FitBlocksTo(const BlockFit& fit) { transformer_->FitBlocksTo(fit); }
+  // Tokens of a block behind n others, were there so many parts.
+  int64_t TokenBlock(int64_t n, int64_t parts) const {
+    return transformer_->TokenBlock(n, {.ram = block_fit().ram, .parts = parts});
+  }
+  // The folder of keys and values that do not fit into memory; empty: they stay there.
+  std::string kv_folder() const { return transformer_->kv_pool()->on_disk() ? kv_disk_ : ""; }
 
   Session NewSession() const;
   Session Fork(const Session& session) const;

@@ -152,17 +152,16 @@ void Transformer::EnsureRotations(int64_t n_tokens) {
   following_.emplace_back(n_tokens, std::move(table));
 }
 
-int64_t Transformer::TokenBlock(int64_t n) const {
+int64_t Transformer::TokenBlock(int64_t n, const BlockFit& fit) const {
   // Every block reads the pages of what came before it once more, where they do not stay in memory: with
   // blocks of a 32nd of the text that is 32 times a token's keys and values for each token, some 100 to 200
-  // MB/s beside the products of a small model on two cores, and the less the larger the model is. But
-  // activations may not crowd out the pages.
-  constexpr int64_t kShareOfText = 32;
+  // MB/s beside the products of a small model on two cores, and the less the larger the model is
+  // (engine/block_parts.h). But activations may not crowd out the pages.
   constexpr int64_t kShareOfMemory = 4;
   int64_t at_least = kTokenBlock;
   if (kv_pool_->on_disk()) {
-    const int64_t fit = BlockRam() / kShareOfMemory / static_cast<int64_t>(ActivationBytes());
-    at_least = std::max(at_least, std::min(n / kShareOfText, fit) / kTokenBlock * kTokenBlock);
+    const int64_t most = fit.ram / kShareOfMemory / static_cast<int64_t>(ActivationBytes());
+    at_least = std::max(at_least, std::min(n / fit.parts, most) / kTokenBlock * kTokenBlock);
   }
   // Whole steps of the policies, which count from where a prompt's tokens begin. Layers that take steps take
   // equal ones.

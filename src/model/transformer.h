@@ -15,6 +15,7 @@
 #include "kernels/gemm.h"
 #include "kernels/quantised.h"
 #include "kernels/vector_ops.h"
+#include "model/block_fit.h"
 #include "model/config.h"
 #include "model/linear_products.h"
 #include "model/sequence_state.h"
@@ -91,11 +92,14 @@ class Transformer {
   // whole steps of the policies.
   static constexpr int64_t kTokenBlock = 2048;
   // The same behind n tokens of a sequence: more, where pages leave memory and come back for every block.
-  int64_t TokenBlock(int64_t n) const;
-  // The bytes of pages in memory that these blocks are fitted to: what the store has, or what another process
-  // had that is to be repeated in the same blocks.
-  int64_t BlockRam() const { return block_ram_ > 0 ? block_ram_ : kv_pool_->ram_bytes(); }
-  void FitBlocksTo(int64_t ram_bytes) { block_ram_ = ram_bytes; }
+  int64_t TokenBlock(int64_t n) const { return TokenBlock(n, block_fit()); }
+  int64_t TokenBlock(int64_t n, const BlockFit& fit) const;
+  // What these blocks are fitted to: what the store and its disk allow, or what another process had that is
+  // to be repeated in the same blocks.
+  BlockFit block_fit() const {
+    return {.ram = block_fit_.ram > 0 ? block_fit_.ram : kv_pool_->ram_bytes(), .parts = block_fit_.parts};
+  }
+  void FitBlocksTo(const BlockFit& fit) { block_fit_ = fit; }
 
  private:
   struct Activations;
@@ -119,7 +123,7 @@ class Transformer {
   ThreadPool& pool_;
   HeadShape shape_;
   std::shared_ptr<KvPool> kv_pool_;
-  int64_t block_ram_ = 0;                                  // FitBlocksTo; 0: it was not called
+  BlockFit block_fit_;
   std::vector<std::shared_ptr<RotationTable>> rotations_;  // per layer; layers of equal frequencies share
   std::vector<float> scales_;                              // per layer: logit scale
   // Of the call that runs, where frequencies follow the length: for each length that a sequence comes to.

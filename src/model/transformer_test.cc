@@ -243,11 +243,14 @@ TEST(Transformer, TokenBlocksGrowWithTheTextWherePagesLeaveMemory) {
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_EQ(tiny->TokenBlock(1 << 20), kBlock);  // more activations would crowd out the pages
   // As in another process that had more.
-  tiny->FitBlocksTo(int64_t{1} << 40);
+  tiny->FitBlocksTo({.ram = int64_t{1} << 40, .parts = 4});
+  EXPECT_EQ(tiny->TokenBlock(3 * kBlock), kBlock);
+  EXPECT_EQ(tiny->TokenBlock(1 << 20), (1 << 20) / 4);
+  tiny->FitBlocksTo({.ram = int64_t{1} << 40});
   EXPECT_EQ(tiny->TokenBlock(0), kBlock);
   EXPECT_EQ(tiny->TokenBlock(1 << 20), (1 << 20) / 32);
   EXPECT_EQ(tiny->TokenBlock((1 << 20) + 65000), (1 << 20) / 32);
-  tiny->FitBlocksTo(0);
+  tiny->FitBlocksTo({});
   EXPECT_EQ(tiny->TokenBlock(1 << 20), kBlock);
 }
 

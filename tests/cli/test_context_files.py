@@ -644,6 +644,27 @@ class Overflow(Case):
         self.refused(self.read(ram="1k"), "--kv-ram is 1.0 KiB")
         self.refused(self.read(), self.folder, "cannot write", preexec_fn=files_up_to(65536))
 
+    def test_blocks(self):
+        self.refused(self.read("--kv-blocks", 3), "--kv-blocks is 3", "4", "32")
+        for n in (33, -1, "many"):
+            result = run(self.read("--kv-blocks", n))
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(b"--kv-blocks", result.stderr)
+        parts = {}
+        for flags in ((), ("--kv-blocks", "8")):
+            self.must(ingest(self.file, "a text", *flags))
+            parts[flags] = verify.read(self.file).context.metadata["block_parts"]
+            self.file.unlink()
+        self.assertEqual(parts, {(): 32, ("--kv-blocks", "8"): 8})
+        # Fewer parts are larger blocks, for which a plan has room; without a word it says what a slow disk may cost.
+        plan = ["info", *model(), "-c", 3000000, "--attn", "full", "--compute", "f32", "--kv-ram", "1g", "--kv-disk", self.folder]
+        told = {n: self.must([*plan, "--kv-blocks", n]).decode() for n in (0, 4, 32)}
+        working = {n: float(re.search(r"working memory ([\d.]+) MiB", told[n])[1]) for n in told}
+        self.assertEqual(working[0], working[32])
+        self.assertGreater(working[4], working[32])
+        self.assertEqual(["\nblocks " in told[n] for n in told], [True, False, False])
+        self.assertIn(f"up to {working[4]:.1f} MiB", told[0])
+
     def test_a_small_disk(self):
         if not may_mount():
             self.skipTest("no rights to mount a small disk: files that may not grow stand for it")
@@ -807,6 +828,18 @@ class Again(Case):
         self.file.write_bytes(changed)
         self.must(append(self.file, text_of(2, 100).split(" ", 1)[1]))
         self.assertGreater(self.info()["tokens"], tokens)
+        self.file.write_bytes(whole)
+        # Behind so many tokens it is added once, however often that is said, and nothing else is.
+        behind = ("--behind", str(self.info()["tokens"]))
+        for _ in range(3):
+            self.must(append(self.file, text_of(4, 50), *behind))
+            added = self.info()["tokens"]
+        once = self.file.read_bytes()
+        told = run([word for word in append(self.file, text_of(4, 50), *behind) if word != "--quiet"])
+        self.assertIn(b"has this text already", told.stderr)
+        self.refused(append(self.file, text_of(5, 50), *behind), "--behind", str(added), behind[1])
+        self.refused(append(self.file, text_of(4, 51), *behind), "--behind")
+        self.assertEqual(self.file.read_bytes(), once)
         self.file.write_bytes(whole)
         # Whoever says it again means it.
         self.must(append(self.file, text_of(2, 100)))

@@ -1,9 +1,11 @@
 // A library to be preloaded into the program: kills it, as kill -9 does, at a chosen one of its calls that
-// change files, and says in a log which one that was. The program itself knows nothing of it.
+// change files, or lets that call fail, and says in a log which one that was. The program itself knows nothing
+// of it.
 //
 //   LONGHEADS_KILL_LOG=FILE          every call is counted; at the end FILE has one line for each: CALL BYTES
 //   LONGHEADS_KILL_AT="K PHASE X"    the K-th call (from 1) is the last: FILE has one line, K CALL PHASE
 //   BYTES
+//   LONGHEADS_KILL_AT="K fail X"     the K-th call is not made and fails with errno X; the same line
 //
 //   LONGHEADS_KILL_NO_URING=1        the system has no io_uring: pages are written by threads with plain
 //   calls
@@ -115,6 +117,11 @@ auto Perform(const char* call, std::size_t bytes, const Whole& whole, const Part
   const std::string phase = chosen.phase;
   WriteLog(std::to_string(k) + " " + call + " " + phase + " " + std::to_string(bytes) + "\n", O_APPEND);
   if (phase == "before") Die();
+  if (phase == "fail") {
+    const int error = static_cast<int>(chosen.x);
+    errno = error;
+    return static_cast<decltype(whole())>(std::strcmp(call, "io_uring_submit") == 0 ? -error : -1);
+  }
   if (phase == "inside") {
     if (part) {
       part(chosen.x - std::floor(chosen.x));

@@ -1,0 +1,95 @@
+"""Lets the program's calls that change files fail, one in each run, with EIO or ENOSPC: the command says so in a sentence
+and ends with exit status 2, the text that readers see is the old one or the new one, whole, and the same command, given
+again, comes to the bytes of one that nobody disturbed. A failure that does not matter changes nothing.
+
+usage: test_failures.py PROGRAM WRITE_TINY_MODELS KILL_AT_LIBRARY [--most CALLS]
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import errno
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import test_kills
+
+CASES = ("ingest-full-uring", "replace-full-tiers-threads", "append-longheads-tiers-uring", "append-longheads-threads")
+
+
+class Failures(test_kills.Crashes):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.ends = collections.Counter()
+
+    def fail(self, case, call, error):
+        """One run of which the call fails, and one that goes on."""
+        folder = self.fresh(case, f"{call}-{error}")
+        file = folder / "text.lhctx"
+        log = folder / "log"
+        name = case.calls[call - 1]
+        try:
+            env = dict(case.env, **self.preloaded(log), LONGHEADS_KILL_AT=f"{call} fail {error}")
+            result = self.run(case.arguments(folder), env)
+            said = result.stderr.decode()
+            assert log.read_text().split()[:3] == [str(call), name, "fail"], "another call failed"
+            log.unlink()
+            assert result.returncode in (0, 2), f"exit status {result.returncode}: {said}"
+            if result.returncode == 0:
+                assert said == "", said
+            else:
+                assert len(said.splitlines()) == 1 and said.startswith("longheads: "), f"no sentence: {said}"
+                self.see(case, file, after_kill=True)
+                result = self.run(case.arguments(folder), case.env)
+                assert result.returncode == 0, f"it does not go on: {result.stderr.decode()}"
+            assert file.read_bytes() == case.after_bytes, "the file differs from one that was written undisturbed"
+            left = sorted(os.listdir(folder))
+            assert left == ["text.lhctx"], f"files were left: {left}"
+            with self.lock:
+                self.ends[name, errno.errorcode[error], "refused" if said else "went on"] += 1
+            shutil.rmtree(folder)
+        except AssertionError as failure:
+            with self.lock:
+                self.failures.append(f"{case.name}, call {call} ({name}), {errno.errorcode[error]}: {failure} (in {folder})")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("write_tiny_models")
+    parser.add_argument("library")
+    parser.add_argument("--most", type=int, default=40, help="calls of each command, evenly among all")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        subprocess.run([options.write_tiny_models, str(folder / "models")], check=True)
+        failures = Failures(os.path.abspath(options.program), os.path.abspath(options.library), folder / "models", folder)
+        cases = [case for case in failures.cases() if case.name in CASES]
+        assert len(cases) == len(CASES), [case.name for case in cases]
+        runs = []
+        for case in cases:
+            n = len(case.calls)
+            some = {1 + i * n // min(n, options.most) for i in range(min(n, options.most))}
+            # Of each kind of call one at least, and those that give a file its name.
+            kinds = {case.calls.index(kind) + 1 for kind in set(case.calls)}
+            for i, call in enumerate(sorted(some | kinds | set(case.names))):
+                runs.append((case, call, (errno.EIO, errno.ENOSPC)[i % 2]))
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda run: failures.fail(*run), runs))
+        for (call, error, end), n in sorted(failures.ends.items()):
+            print(f"{n:4} {call} {error}: {end}")
+        print(f"{len(runs)} calls failed, {sum(n for (_, _, end), n in failures.ends.items() if end == 'refused')} with a sentence")
+        for failure in failures.failures:
+            print(failure, file=sys.stderr)
+        refused = {call for call, _, end in failures.ends if end == "refused"}
+        if not {"pwrite", "fdatasync"} <= refused:
+            sys.exit(f"of these calls alone a failure was refused: {sorted(refused)}")
+        sys.exit(1 if failures.failures else 0)
+
+
+if __name__ == "__main__":
+    main()
