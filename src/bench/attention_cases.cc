@@ -14,14 +14,17 @@
 namespace longheads {
 namespace {
 
-// Keys and values of bfloat16's numbers, as pages of it and of float32 hold them, and rows that see all of
-// them.
+// Keys and values of few bits, the same numbers as pages of float32, bfloat16 and eight bits hold them, and
+// rows that see all of them.
 struct Pages {
+  static constexpr float kScale = 1.0f / 32;
   int64_t d, n_rows, n_pages;
   std::vector<double> theta;
   RotationTable table;
   Buffer<float> floats, q;  // floats: each page K [kMaxRun, d], then V [d, kMaxRun]
   Buffer<BFloat16> bfloats;
+  Buffer<int8_t> bytes;
+  std::vector<float> scales = std::vector<float>(kMaxRun, kScale);
   std::vector<Bf16Page> pages;
 
   Pages(int64_t head_dim, int64_t rows, int64_t of_pages)
@@ -32,14 +35,16 @@ struct Pages {
         table(theta, d, PairLayout::kInterleaved, 40000),
         floats(n_pages * 2 * kMaxRun * d),
         q(n_rows * d),
-        bfloats(floats.size()) {
+        bfloats(floats.size()),
+        bytes(floats.size()) {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
-    for (int64_t i = 0; i < floats.size(); ++i) floats[i] = normal(random);
+    for (int64_t i = 0; i < floats.size(); ++i) {
+      bytes[i] = static_cast<int8_t>(std::clamp(normal(random) / kScale, -127.0f, 127.0f));
+      floats[i] = bytes[i] * kScale;
+    }
     for (int64_t i = 0; i < q.size(); ++i) q[i] = normal(random);
-    const VectorKernels& conversions = FastestVectorKernels();
-    conversions.to_bf16(floats.data(), floats.size(), bfloats.data());
-    conversions.from_bf16(bfloats.data(), floats.size(), floats.data());
+    FastestVectorKernels().to_bf16(floats.data(), floats.size(), bfloats.data());
     for (int64_t page = 0; page < n_pages; ++page) {
       const BFloat16* const k = bfloats.data() + page * 2 * kMaxRun * d;
       pages.push_back({.k = k, .v = k + kMaxRun * d});
@@ -70,6 +75,7 @@ struct Pages {
   KeyRunOf<T> Run(const T* page) const {
     return {.k = page, .v = page + kMaxRun * d, .v_stride = kMaxRun, .n_keys = kMaxRun, .head_dim = d};
   }
+  Q8KeyRun Run(const int8_t* page) const { return {Run<int8_t>(page), scales.data(), scales.data()}; }
   std::vector<float> Finish(const Buffer<float>& states) const {
     std::vector<float> out(static_cast<std::size_t>(n_rows * d));
     for (int64_t r = 0; r < n_rows; ++r)
@@ -79,7 +85,7 @@ struct Pages {
   double Operations() const { return 4.0 * static_cast<double>(n_rows * n_pages * kMaxRun * d); }
 };
 
-enum class Kernel : uint8_t { kAttend, kAttendBf16, kAttendFew, kAttendFewBf16 };
+enum class Kernel : uint8_t { kAttend, kAttendBf16, kAttendFew, kAttendFewBf16, kAttendFewQ8 };
 
 void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels,
             Kernel kernel) {
@@ -107,6 +113,8 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
         return page_by_page(kernels->attend_few, c.floats.data(), rows);
       case Kernel::kAttendFewBf16:
         return page_by_page(kernels->attend_few_bf16, c.bfloats.data(), rows);
+      case Kernel::kAttendFewQ8:
+        return page_by_page(kernels->attend_few_q8, c.bytes.data(), rows);
     }
   };
   once();
@@ -119,8 +127,8 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
              cases.ProductLimit(together ? ComputeType::kBF16 : ComputeType::kF32), once);
 }
 
-// The choice of chunks: a token's queries of a KV head, or a step's of a prompt, beside the representations of
-// 128k tokens.
+// The choice of chunks: a token's queries of a KV head, or a step's of a prompt, beside the representations
+// of 128k tokens.
 void Score(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels) {
   constexpr int64_t kHeadDim = 64;
   const int64_t n_rows = state.range(0), n = state.range(1);
@@ -162,8 +170,9 @@ void AddAttentionCases(KernelCases& cases) {
     add("attend", Kernel::kAttend, {{64, 480, 8}, {64, 48, 1}, {128, 480, 8}});
     if (kernels->attend_bf16 != nullptr)
       add("attend_bf16", Kernel::kAttendBf16, {{64, 480, 8}, {64, 480, 1}, {64, 48, 1}, {128, 480, 8}});
-    add("attend_few", Kernel::kAttendFew, {{64, 3, 8}});
-    add("attend_few_bf16", Kernel::kAttendFewBf16, {{64, 3, 8}});
+    add("attend_few", Kernel::kAttendFew, {{64, 1, 8}, {64, 3, 8}});
+    add("attend_few_bf16", Kernel::kAttendFewBf16, {{64, 1, 8}, {64, 3, 8}, {128, 8, 8}});
+    add("attend_few_q8", Kernel::kAttendFewQ8, {{64, 1, 8}, {64, 3, 8}, {128, 8, 8}});
     cases.Add(name_of("scores"), {.names = {"rows", "chunks"}, .values = {{3, 512}, {480, 512}}},
               [&cases, kernels](benchmark::State& state) { Score(state, cases, kernels); });
   }

@@ -35,6 +35,8 @@ class KernelCases {
 
   // Those of the cases that are added whose name `filter` is found in.
   KernelCases(const KernelOptions& options, std::regex filter, LimitsOf limits, const CancelToken* cancel);
+  ~KernelCases() { benchmark::ClearRegisteredBenchmarks(); }
+  KernelCases(const KernelCases&) = delete;
 
   // One thread, and all where they are several.
   std::vector<int64_t> ThreadCounts() const {
@@ -54,8 +56,8 @@ class KernelCases {
   void Time(benchmark::State& state, KernelUnit unit, double amount, double limit,
             const std::function<void()>& once) const;
 
-  // Runs all that were added.
-  std::vector<KernelRow> Run() const;
+  // Runs all that were added; `on_row` hears of the share that is done.
+  std::vector<KernelRow> Run(const std::function<void(double share)>& on_row = nullptr) const;
 
  private:
   KernelOptions options_;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <regex>
@@ -24,7 +25,8 @@ constexpr const char* kUnits[] = {"B/s", "OP/s"};  // by KernelUnit
 // Google Benchmark hands a case's figures on as named numbers.
 class RowReporter final : public benchmark::BenchmarkReporter {
  public:
-  explicit RowReporter(std::vector<KernelRow>& rows) : rows_(rows) {}
+  RowReporter(std::vector<KernelRow>& rows, std::size_t n_cases, const std::function<void(double)>& on_row)
+      : rows_(rows), n_cases_(n_cases), on_row_(on_row) {}
 
   bool ReportContext(const Context&) override { return true; }
   void ReportRuns(const std::vector<Run>& runs) override {
@@ -44,11 +46,14 @@ class RowReporter final : public benchmark::BenchmarkReporter {
         row.limit = number("limit");
       }
       rows_.push_back(std::move(row));
+      if (on_row_) on_row_(static_cast<double>(rows_.size()) / static_cast<double>(n_cases_));
     }
   }
 
  private:
   std::vector<KernelRow>& rows_;
+  std::size_t n_cases_;
+  const std::function<void(double)>& on_row_;
 };
 
 // The machine's limits, by the number of threads; measured when they are first asked for.
@@ -92,9 +97,7 @@ nlohmann::ordered_json Json(const KernelRow& row) {
 
 KernelCases::KernelCases(const KernelOptions& options, std::regex filter, LimitsOf limits,
                          const CancelToken* cancel)
-    : options_(options), filter_(std::move(filter)), limits_(std::move(limits)), cancel_(cancel) {
-  benchmark::ClearRegisteredBenchmarks();
-}
+    : options_(options), filter_(std::move(filter)), limits_(std::move(limits)), cancel_(cancel) {}
 
 // Google Benchmark's own filter also sees how often a case is repeated.
 void KernelCases::Add(const std::string& name, const Shape& shape, Body body) {
@@ -115,9 +118,9 @@ void KernelCases::Add(const std::string& name, const Shape& shape, Body body) {
   }
 }
 
-std::vector<KernelRow> KernelCases::Run() const {
+std::vector<KernelRow> KernelCases::Run(const std::function<void(double)>& on_row) const {
   std::vector<KernelRow> rows;
-  RowReporter reporter(rows);
+  RowReporter reporter(rows, n_cases_, on_row);
   benchmark::RunSpecifiedBenchmarks(&reporter, ".");
   return rows;
 }
@@ -155,7 +158,10 @@ void KernelCases::Time(benchmark::State& state, KernelUnit unit, double amount, 
   state.counters["limit"] = limit;
 }
 
-Result<std::vector<KernelRow>> RunKernels(const KernelOptions& options, const CancelToken* cancel) {
+namespace {
+
+Result<std::unique_ptr<KernelCases>> CasesOf(const KernelOptions& options, KernelCases::LimitsOf limits,
+                                             const CancelToken* cancel) {
   std::regex filter;
   try {
     filter = std::regex(options.filter, std::regex_constants::extended);
@@ -164,20 +170,33 @@ Result<std::vector<KernelRow>> RunKernels(const KernelOptions& options, const Ca
         fmt::format("--filter '{}' is not a regular expression: {}", options.filter, error.what()));
   }
   if (options.repeats < 1) return InvalidInput("--repeats must be at least 1");
-  Limits limits(cancel);
-  KernelCases cases(options, std::move(filter),
-                    {.read = [&](int n_threads) { return limits.Read(n_threads); },
-                     .products = [&](ComputeType type) { return limits.Product(type); }},
-                    cancel);
-  AddQuantisedCases(cases);
-  AddInt8Cases(cases);
-  AddGemmCases(cases);
-  AddAttentionCases(cases);
-  if (cases.size() == 0) {
+  auto cases = std::make_unique<KernelCases>(options, std::move(filter), std::move(limits), cancel);
+  AddQuantisedCases(*cases);
+  AddInt8Cases(*cases);
+  AddGemmCases(*cases);
+  AddAttentionCases(*cases);
+  if (cases->size() == 0) {
     return InvalidInput(
         fmt::format("no kernel that runs here has '{}' in its name: --filter . shows all", options.filter));
   }
-  std::vector<KernelRow> rows = cases.Run();
+  return cases;
+}
+
+}  // namespace
+
+Status CheckKernels(const KernelOptions& options) {
+  return CasesOf(options, {}, nullptr).map([](const auto&) {});
+}
+
+Result<std::vector<KernelRow>> RunKernels(const KernelOptions& options, const CancelToken* cancel,
+                                          const std::function<void(double)>& on_row) {
+  Limits limits(cancel);
+  LH_ASSIGN(const std::unique_ptr<KernelCases> cases,
+            CasesOf(options,
+                    {.read = [&](int n_threads) { return limits.Read(n_threads); },
+                     .products = [&](ComputeType type) { return limits.Product(type); }},
+                    cancel));
+  std::vector<KernelRow> rows = cases->Run(on_row);
   if (Cancelled(cancel)) return MakeError(ErrorKind::kCancelled, "interrupted");
   return rows;
 }

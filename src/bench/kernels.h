@@ -2,6 +2,7 @@
 // then. Google Benchmark repeats them.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,14 @@ struct KernelRow {
   double share() const { return limit > 0 ? rate.median / limit : 0; }
 };
 
-// Every kernel that runs on this processor, one after the other. kCancelled where it was interrupted; refuses
-// a filter that is no regular expression, or that no kernel's name has. One call at a time: Google
-// Benchmark's list of benchmarks is the process's.
-Result<std::vector<KernelRow>> RunKernels(const KernelOptions& options, const CancelToken* cancel);
+// Refuses a filter that is no regular expression, or that no kernel's name has.
+Status CheckKernels(const KernelOptions& options);
+
+// Every kernel that runs on this processor, one after the other; `on_row` hears of the share that is done.
+// kCancelled where it was interrupted; refuses what CheckKernels does. One call at a time: Google Benchmark's
+// list of benchmarks is the process's.
+Result<std::vector<KernelRow>> RunKernels(const KernelOptions& options, const CancelToken* cancel,
+                                          const std::function<void(double share)>& on_row = nullptr);
 
 std::string KernelTable(const std::vector<KernelRow>& rows);
 std::string KernelCsv(const std::vector<KernelRow>& rows);

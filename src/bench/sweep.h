@@ -65,6 +65,10 @@ Measured DecodeSpeed(const SweepRow& row);
 // bytes that must be read from memory, or those that came from disk, whichever takes longer.
 double PrefillShare(const SweepRow& row, const MachineLimits& limits);
 double DecodeShare(const SweepRow& row, const MachineLimits& limits);
+// All operations of the prompt, those with weights and those of attention, by the time taken, as a share of
+// the rate of bfloat16's products, whatever they were computed in: integers may take it above 1. 0 where the
+// processor has no such products.
+double Bf16PeakShare(const SweepRow& row, const MachineLimits& limits);
 
 std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& limits);
 // With all that the figures depend on beside the machine: the model's file, and how it was loaded

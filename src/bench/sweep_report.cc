@@ -32,6 +32,11 @@ double PrefillShare(const SweepRow& row, const MachineLimits& limits) {
   return seconds / row.prefill.median;
 }
 
+double Bf16PeakShare(const SweepRow& row, const MachineLimits& limits) {
+  if (limits.bf16.n == 0) return 0;
+  return (row.prefill_cost.weights + row.prefill_cost.attention) / row.prefill.median / limits.bf16.median;
+}
+
 double DecodeShare(const SweepRow& row, const MachineLimits& limits) {
   if (row.decode.n == 0) return 0;
   const double from_memory = row.decode_bytes / limits.read.median;
@@ -43,24 +48,28 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
   std::size_t width = 6;
   for (const SweepRow& row : rows) width = std::max(width, row.attention.size());
   std::string table =
-      fmt::format("{:<{}}  {:>7}  {:>24}  {:>8}  {:>24}  {:>8}  {:>9}\n", "method", width, "tokens",
-                  "prefill, tokens/s", "of limit", "decode, tokens/s", "of limit", "memory");
+      fmt::format("{:<{}}  {:>7}  {:>24}  {:>8}  {:>12}  {:>24}  {:>8}  {:>9}\n", "method", width, "tokens",
+                  "prefill, tokens/s", "of limit", "of bf16 peak", "decode, tokens/s", "of limit", "memory");
   for (const SweepRow& row : rows) {
+    const std::string of_peak =
+        limits.bf16.n == 0 ? "-" : fmt::format("{:.0f}%", 100 * Bf16PeakShare(row, limits));
     table +=
-        fmt::format("{:<{}}  {:>7}  {:>24}  {:>7.0f}%  {:>24}  {:>7.0f}%  {:>9}\n", row.attention, width,
-                    row.length, Format(PrefillSpeed(row)), 100 * PrefillShare(row, limits),
+        fmt::format("{:<{}}  {:>7}  {:>24}  {:>7.0f}%  {:>12}  {:>24}  {:>7.0f}%  {:>9}\n", row.attention,
+                    width, row.length, Format(PrefillSpeed(row)), 100 * PrefillShare(row, limits), of_peak,
                     Format(DecodeSpeed(row)), 100 * DecodeShare(row, limits), FormatBytes(row.peak_memory));
   }
   for (const SweepRow& row : rows) {
     if (!OnDisk(row)) continue;
     const KvTraffic& t = row.decode_traffic;
     table += fmt::format(
-        "{}, {} tokens: {:.1f}% of readings of a page found it in memory, {} a token came from disk, {:.0f}% "
-        "of {} pages read ahead were used, and {:.0f}% of the {} that the last token foretold; the prompt "
+        "{}, {} tokens: {:.1f}% of readings of a page found it in memory, as {:.1f}% of {} pages were when a "
+        "plan named them, {} a token came from disk, {:.0f}% of {} pages read ahead were used, and {:.0f}% "
+        "of the {} that the last token foretold; the prompt "
         "read {} and wrote {}, and threads waited {:.1f} s for "
         "that\n",
-        row.attention, row.length, 100 * t.hit_rate(), FormatBytes(static_cast<uint64_t>(DiskBytes(row))),
-        100 * t.used_ahead(), t.read_ahead, 100 * t.well_foreseen(), t.foreseen,
+        row.attention, row.length, 100 * t.hit_rate(), 100 * t.in_memory_when_planned(), t.planned,
+        FormatBytes(static_cast<uint64_t>(DiskBytes(row))), 100 * t.used_ahead(), t.read_ahead,
+        100 * t.well_foreseen(), t.foreseen,
         FormatBytes(row.prefill_traffic.bytes_read / static_cast<uint64_t>(row.prefill.n)),
         FormatBytes(row.prefill_traffic.bytes_written / static_cast<uint64_t>(row.prefill.n)),
         row.prefill_traffic.waited_seconds / row.prefill.n);
@@ -71,15 +80,17 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
 std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& limits,
                      const SweepSetup& setup) {
   std::string csv =
-      "attn,length,compute,kv,repeats,prefill,prefill_low,prefill_high,prefill_share,decoded,decode,decode_"
-      "low,"
-      "decode_high,decode_share,peak_memory,model,rope,text,seed,kernels,processor,threads,read,products,"
-      "disk,hit_rate,disk_bytes,read_ahead,read_ahead_used,foreseen,foreseen_used,waited\n";
+      "attn,length,compute,kv,repeats,prefill,prefill_low,prefill_high,prefill_share,operations,bf16_share,"
+      "decoded,decode,decode_low,decode_high,decode_share,peak_memory,model,rope,text,seed,kernels,processor,"
+      "threads,read,products,disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
+      "foreseen,foreseen_used,waited\n";
   for (const SweepRow& row : rows) {
     const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
     csv += fmt::format("{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},", CsvField(row.attention), row.length,
                        NameOf(row.compute), NameOf(row.kv_type), row.prefill.n, prefill.median, prefill.low,
                        prefill.high, PrefillShare(row, limits));
+    const std::string of_peak = limits.bf16.n == 0 ? "" : fmt::format("{:.4f}", Bf16PeakShare(row, limits));
+    csv += fmt::format("{:.4g},{},", row.prefill_cost.weights + row.prefill_cost.attention, of_peak);
     csv += fmt::format("{},{:.2f},{:.2f},{:.2f},{:.4f},{},", setup.n_decode, decode.median, decode.low,
                        decode.high, DecodeShare(row, limits), row.peak_memory);
     csv += fmt::format("{},{},{},{},{},{},{},{:.4g},{:.4g},", CsvField(setup.model), CsvField(setup.rope),
@@ -87,11 +98,11 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
                        limits.threads, limits.read.median, limits.products(row.compute).median);
     if (OnDisk(row)) {
       const KvTraffic& t = row.decode_traffic;
-      csv += fmt::format("{:.4g},{:.4f},{:.0f},{},{},{},{},{:.4f}\n", limits.disk.median, t.hit_rate(),
-                         DiskBytes(row), t.read_ahead, t.read_ahead_used, t.foreseen, t.foreseen_used,
-                         t.waited_seconds);
+      csv += fmt::format("{:.4g},{:.4f},{},{},{:.0f},{},{},{},{},{:.4f}\n", limits.disk.median, t.hit_rate(),
+                         t.planned, t.planned_in_memory, DiskBytes(row), t.read_ahead, t.read_ahead_used,
+                         t.foreseen, t.foreseen_used, t.waited_seconds);
     } else {
-      csv += ",,,,,,,\n";
+      csv += ",,,,,,,,,\n";
     }
   }
   return csv;
@@ -108,20 +119,29 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
   };
   all["rows"] = nlohmann::ordered_json::array();
   for (const SweepRow& row : rows) {
-    all["rows"].push_back({{"attn", row.attention},
-                           {"length", row.length},
-                           {"compute", NameOf(row.compute)},
-                           {"kv", NameOf(row.kv_type)},
-                           {"kernels", row.kernels},
-                           {"prefill", speed(PrefillSpeed(row))},
-                           {"prefill_share", PrefillShare(row, limits)},
-                           {"decode", speed(DecodeSpeed(row))},
-                           {"decode_share", DecodeShare(row, limits)},
-                           {"decode_bytes", row.decode_bytes},
-                           {"attention_in_bf16", row.in_bf16},
-                           {"peak_memory", row.peak_memory}});
+    all["rows"].push_back(
+        {{"attn", row.attention},
+         {"length", row.length},
+         {"compute", NameOf(row.compute)},
+         {"kv", NameOf(row.kv_type)},
+         {"kernels", row.kernels},
+         {"prefill", speed(PrefillSpeed(row))},
+         {"prefill_share", PrefillShare(row, limits)},
+         {"operations",
+          {{"weights", row.prefill_cost.weights},
+           {"attention", row.prefill_cost.attention},
+           {"choosing", row.prefill_cost.choosing}}},
+         {"bf16_share", limits.bf16.n == 0 ? nlohmann::ordered_json(nullptr)
+                                           : nlohmann::ordered_json(Bf16PeakShare(row, limits))},
+         {"decode", speed(DecodeSpeed(row))},
+         {"decode_share", DecodeShare(row, limits)},
+         {"decode_bytes", row.decode_bytes},
+         {"attention_in_bf16", row.in_bf16},
+         {"peak_memory", row.peak_memory}});
     if (OnDisk(row)) {
       all["rows"].back()["decode_traffic"] = {{"hit_rate", row.decode_traffic.hit_rate()},
+                                              {"planned", row.decode_traffic.planned},
+                                              {"planned_in_memory", row.decode_traffic.planned_in_memory},
                                               {"disk_bytes_a_token", DiskBytes(row)},
                                               {"read_ahead", row.decode_traffic.read_ahead},
                                               {"read_ahead_used", row.decode_traffic.read_ahead_used},

@@ -144,6 +144,10 @@ TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
   row.in_bf16 = 0.5;
   EXPECT_DOUBLE_EQ(PrefillShare(row, with_bf16), (40.0 / 4 + 10.0 / 4 + 10 + 5) / 100);
   row.in_bf16 = 0;
+  EXPECT_DOUBLE_EQ(Bf16PeakShare(row, with_bf16), 60.0 / 4 / 100);
+  EXPECT_EQ(Bf16PeakShare(row, limits), 0);
+  EXPECT_NE(SweepCsv({row}, with_bf16, {.model = "m"}).find(",60,0.1500,"), std::string::npos);
+  EXPECT_NE(SweepCsv({row}, limits, {.model = "m"}).find(",60,,"), std::string::npos);
 
   const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
   EXPECT_EQ(json["rows"][0]["attn"], "full");
@@ -153,7 +157,7 @@ TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
   EXPECT_NE(csv.find("full,10,bf16,f32,1,0.10,"), std::string::npos) << csv;
   EXPECT_NE(csv.find("\"a \"\"model\"\".gguf\""), std::string::npos) << csv;
   EXPECT_NE(SweepTable({row}, limits).find("65%"), std::string::npos);
-  EXPECT_NE(csv.find(",,,,,,,\n"), std::string::npos) << csv;  // nothing went to disk
+  EXPECT_NE(csv.find(",,,,,,,,,\n"), std::string::npos) << csv;  // nothing went to disk
 }
 
 TEST(SweepTraffic, IsInTableAndFiles) {
@@ -164,6 +168,8 @@ TEST(SweepTraffic, IsInTableAndFiles) {
   row.prefill_traffic.hits = 1;
   row.decode_traffic = {.hits = 3,
                         .misses = 1,
+                        .planned = 16,
+                        .planned_in_memory = 4,
                         .read_ahead = 8,
                         .read_ahead_used = 6,
                         .foreseen = 5,
@@ -171,14 +177,18 @@ TEST(SweepTraffic, IsInTableAndFiles) {
                         .bytes_read = 64,
                         .waited_seconds = 0.25};
   const std::string csv = SweepCsv({row}, limits, {.model = "model.gguf"});
-  EXPECT_NE(csv.find(",1,0.7500,64,8,6,5,2,0.2500\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",1,0.7500,16,4,64,8,6,5,2,0.2500\n"), std::string::npos) << csv;
   const std::string header = csv.substr(0, csv.find('\n'));
   EXPECT_TRUE(
-      header.ends_with("disk,hit_rate,disk_bytes,read_ahead,read_ahead_used,foreseen,foreseen_used,waited"));
+      header.ends_with("disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
+                       "foreseen,foreseen_used,waited"));
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(csv.begin(), csv.end(), ',') / 2);
   const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
   EXPECT_EQ(json["rows"][0]["decode_traffic"]["foreseen_used"], 2);
-  EXPECT_NE(SweepTable({row}, limits).find("75.0% of readings"), std::string::npos);
+  EXPECT_EQ(json["rows"][0]["decode_traffic"]["planned_in_memory"], 4);
+  EXPECT_NE(
+      SweepTable({row}, limits).find("75.0% of readings of a page found it in memory, as 25.0% of 16 pages"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ void AnnounceReading(const Engine& engine, int64_t n_tokens, const std::string& 
 }
 
 Status ReadInto(ContextIngest& ingest, std::span<const TokenId> tokens, bool quiet) {
-  PrefillProgress progress("reading", static_cast<int64_t>(tokens.size()));
+  Progress progress("reading", static_cast<int64_t>(tokens.size()));
   const Status read = ingest.Read(tokens, {.cancel = &InterruptToken(), .progress = [&](double share) {
                                              if (!quiet) progress(share);
                                            }});

@@ -41,7 +41,7 @@ Result<int> Fit(const FitEsaCommandOptions& options) {
   if (!options.recall_file.empty()) {
     LH_ASSIGN(recall_text, ReadFile(options.recall_file));
   }
-  std::optional<PrefillProgress> progress;
+  std::optional<Progress> progress;
   fit.progress = [&progress](double share, int64_t n_tokens) {
     if (!progress) progress.emplace("reading", n_tokens);
     (*progress)(share);

@@ -70,7 +70,7 @@ Result<int> Logits(const LogitsOptions& options) {
   LH_ASSIGN(NpyWriter<float> writer, NpyWriter<float>::Create(options.out, shape));
   Session session = engine->NewSession();
 
-  PrefillProgress progress("logits", n);
+  Progress progress("logits", n);
   const double whole = static_cast<double>(n);
   if (n_prefill > 0) {
     // One call, as any prompt is read; half of the time, say, is the vocabulary's.

@@ -23,25 +23,26 @@ std::string FormatDuration(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
-PrefillProgress::PrefillProgress(std::string label, int64_t n_tokens)
+Progress::Progress(std::string label, int64_t n_tokens)
     : label_(std::move(label)),
       n_tokens_(n_tokens),
       terminal_(isatty(STDERR_FILENO) != 0),
       start_(Clock::now()),
       last_(start_) {}
 
-double PrefillProgress::seconds() const { return Seconds(Clock::now() - start_); }
+double Progress::seconds() const { return Seconds(Clock::now() - start_); }
 
-void PrefillProgress::operator()(double share) {
+void Progress::operator()(double share) {
   const double renew = terminal_ ? 0.1 : 5.0;
   const Clock::time_point now = Clock::now();
   if (share <= 0 || Seconds(now - last_) < renew) return;
   last_ = now;
   const double elapsed = Seconds(now - start_);
   const double done = share * static_cast<double>(n_tokens_);
-  const std::string line =
-      fmt::format("{}: {:3.0f} % of {} tokens, {:.0f} tokens/s, {} left", label_, 100 * share, n_tokens_,
-                  done / elapsed, FormatDuration(elapsed * (1 - share) / share));
+  const std::string tokens =
+      n_tokens_ > 0 ? fmt::format(" of {} tokens, {:.0f} tokens/s", n_tokens_, done / elapsed) : "";
+  const std::string line = fmt::format("{}: {:3.0f} %{}, {} left", label_, 100 * share, tokens,
+                                       FormatDuration(elapsed * (1 - share) / share));
   if (terminal_) {
     Note("\r\033[K{}", line);
   } else {
@@ -50,7 +51,7 @@ void PrefillProgress::operator()(double share) {
   shown_ = true;
 }
 
-void PrefillProgress::Finish() {
+void Progress::Finish() {
   if (terminal_ && shown_) Note("\r\033[K");
 }
 

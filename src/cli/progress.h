@@ -1,4 +1,4 @@
-// How far a long prefill is, on stderr: one line that renews itself on a terminal, else a plain line every
+// How far long work is, on stderr: one line that renews itself on a terminal, else a plain line every
 // few seconds.
 #pragma once
 
@@ -8,9 +8,10 @@
 
 namespace longheads {
 
-class PrefillProgress {
+class Progress {
  public:
-  PrefillProgress(std::string label, int64_t n_tokens);
+  // Of so many tokens; 0: it is not of tokens.
+  explicit Progress(std::string label, int64_t n_tokens = 0);
 
   // The share of the work that is done, 0 .. 1.
   void operator()(double share);

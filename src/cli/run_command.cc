@@ -102,7 +102,7 @@ Result<int> Run(const RunOptions& options) {
   }
   Session session = engine->NewSession();
   LH_TRY(engine->CheckMemory(session, n_most, options.answer.max_tokens));
-  PrefillProgress progress("reading", n_prompt);
+  Progress progress("reading", n_prompt);
   const Result<std::vector<float>> hidden =
       engine->Prefill(session, tokens, Outputs::kLast, {.cancel = &interrupt, .progress = [&](double share) {
                                                           if (!options.quiet) progress(share);

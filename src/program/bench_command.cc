@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <regex>
 #include <set>
@@ -15,10 +16,11 @@
 #include "bench/sweep.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/text_input.h"
 #include "formats/output_file.h"
 #include "program/eval_options.h"
-#include "report/kernel_chart.h"
+#include "report/machine_charts.h"
 #include "report/sweep_charts.h"
 
 namespace longheads {
@@ -39,6 +41,7 @@ struct LimitsOptions {
   int repeats = 5;
   std::string disk = {};  // a folder
   bool json = false;
+  std::string out_dir = {};
 };
 
 Result<MachineLimits> Limits(const LimitsOptions& options) {
@@ -58,8 +61,34 @@ void AddThreads(CLI::App& app, int& threads) {
       ->group(kGroup);
 }
 
+// Makes the folder, and finds before the work that its files cannot be written; what they hold stays.
+Status CheckFolder(const std::string& dir, const char* file) {
+  if (dir.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) {
+    return MakeError(ErrorKind::kIo, fmt::format("cannot make the folder {}: {}", dir, error.message()));
+  }
+  return OutputFile::Create((std::filesystem::path(dir) / file).string()).map([](const OutputFile&) {});
+}
+
+void AddOutput(CLI::App& app, bool& json, std::string& out_dir) {
+  app.add_flag("--json", json, "as JSON")->group("Output");
+  const std::string name = app.get_name();
+  app.add_option("--out", out_dir, fmt::format("write DIR/{0}.csv, DIR/{0}.json and DIR/{0}.svg", name))
+      ->type_name("DIR")
+      ->group("Output");
+}
+
 Result<int> RunLimits(const LimitsOptions& options) {
+  LH_TRY(CheckFolder(options.out_dir, "limits.csv"));
   LH_ASSIGN(const MachineLimits limits, Limits(options));
+  if (!options.out_dir.empty()) {
+    const std::filesystem::path folder(options.out_dir);
+    LH_TRY(WriteFile((folder / "limits.csv").string(), LimitsCsv(limits)));
+    LH_TRY(WriteFile((folder / "limits.json").string(), LimitsJson(limits) + "\n"));
+    LH_TRY(WriteFile((folder / "limits.svg").string(), LimitsChart(limits)));
+  }
   WriteOutput(options.json ? LimitsJson(limits) + "\n" : LimitsTable(limits));
   return 0;
 }
@@ -73,24 +102,13 @@ void AddLimits(CLI::App& bench, Command& command) {
   app->add_option("--disk", options->disk, "also how fast pages of 64 KiB come from the disk of this folder")
       ->type_name("DIR")
       ->group(kGroup);
-  app->add_flag("--json", options->json, "as JSON")->group("Output");
+  AddOutput(*app, options->json, options->out_dir);
   app->footer(
       "Reading is a sum over 256 MiB; products are oneDNN's of square matrices, one for each thread. Other "
       "work on the\n"
       "machine lowers them: look at the least and the most.\n\nExample:\n  longheads bench limits --repeats "
       "9");
   app->callback([options, &command] { command = [options] { return RunLimits(*options); }; });
-}
-
-// Makes the folder, and finds before the work that its files cannot be written; what they hold stays.
-Status CheckFolder(const std::string& dir, const char* file) {
-  if (dir.empty()) return {};
-  std::error_code error;
-  std::filesystem::create_directories(dir, error);
-  if (error) {
-    return MakeError(ErrorKind::kIo, fmt::format("cannot make the folder {}: {}", dir, error.message()));
-  }
-  return OutputFile::Create((std::filesystem::path(dir) / file).string()).map([](const OutputFile&) {});
 }
 
 struct KernelsCommandOptions {
@@ -100,10 +118,15 @@ struct KernelsCommandOptions {
 };
 
 Result<int> RunKernelsCommand(KernelsCommandOptions options) {
-  LH_TRY(CheckFolder(options.out_dir, "kernels.csv"));
   if (options.kernels.threads == 0) options.kernels.threads = PhysicalCores();
+  LH_TRY(CheckKernels(options.kernels));
+  LH_TRY(CheckFolder(options.out_dir, "kernels.csv"));
   Note("timing kernels, each after it gave what the reference gives\n");
-  LH_ASSIGN(const std::vector<KernelRow> rows, RunKernels(options.kernels, &InterruptToken()));
+  Progress progress("kernels");
+  const Result<std::vector<KernelRow>> timed =
+      RunKernels(options.kernels, &InterruptToken(), std::ref(progress));
+  progress.Finish();
+  LH_ASSIGN(const std::vector<KernelRow> rows, timed);
   if (!options.out_dir.empty()) {
     const std::filesystem::path folder(options.out_dir);
     LH_TRY(WriteFile((folder / "kernels.csv").string(), KernelCsv(rows)));
@@ -133,10 +156,7 @@ void AddKernels(CLI::App& bench, Command& command) {
       ->type_name("REGEX")
       ->capture_default_str()
       ->group(kGroup);
-  app->add_flag("--json", options->json, "as JSON")->group("Output");
-  app->add_option("--out", options->out_dir, "write DIR/kernels.csv, DIR/kernels.json and DIR/kernels.svg")
-      ->type_name("DIR")
-      ->group("Output");
+  AddOutput(*app, options->json, options->out_dir);
   app->footer(
       R"(Names are operation, implementation, for some the type of weights, and sizes; every implementation that this processor runs is timed.
 '...-token' and 'gemv' read weights that no cache holds, as a generated token does, and 'vocabulary' those of the

@@ -61,7 +61,7 @@ class CaseProgress {
   void Finish();
 
  private:
-  std::optional<PrefillProgress> progress_;
+  std::optional<Progress> progress_;
 };
 
 // On one line, in quotes.

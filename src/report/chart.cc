@@ -151,6 +151,53 @@ Svg DrawLines(const LineChart& chart) {
   return svg;
 }
 
+Svg DrawBars(const BarChart& chart) {
+  constexpr double kBegin = 48, kRow = 18, kBar = 11, kWidth = 420, kAxis = 34, kCharacter = 6.6;
+  std::size_t longest_name = 8, longest_text = 4;
+  double height = kBegin;
+  for (const BarSection& section : chart.sections) {
+    for (const Bar& bar : section.bars) {
+      longest_name = std::max(longest_name, bar.name.size());
+      if (bar.value) longest_text = std::max(longest_text, bar.text.size());
+    }
+    height += kRow * static_cast<double>(section.bars.size()) + kAxis;
+  }
+  const double left = 24 + kCharacter * static_cast<double>(longest_name);
+  Svg svg(left + kWidth + 30 + kCharacter * static_cast<double>(longest_text), height, chart.title,
+          chart.describe);
+  svg.Text(16, 20, chart.title, {.size = 13, .bold = true});
+  double y = kBegin;
+  for (const BarSection& section : chart.sections) {
+    double most = section.ticks.empty() ? 0 : section.ticks.back();
+    for (const Bar& bar : section.bars) {
+      if (bar.value) most = std::max(most, bar.interval ? bar.interval->second : *bar.value);
+    }
+    if (!(most > 0)) most = 1;
+    const auto x_of = [&](double value) { return left + kWidth * value / most; };
+    const double bottom = y + kRow * static_cast<double>(section.bars.size());
+    for (const double tick : section.ticks.empty() ? RoundTicks(0, most, 5) : section.ticks) {
+      svg.Line(x_of(tick), y - 4, x_of(tick), bottom, "var(--line)");
+      svg.Text(x_of(tick), bottom + 16,
+               section.share ? fmt::format("{:.0f}%", 100 * tick) : fmt::format("{:.4g}", tick),
+               {.anchor = "middle", .size = 11});
+    }
+    for (const Bar& bar : section.bars) {
+      svg.Text(left - 8, y + 10, bar.name, {.anchor = "end", .size = 11});
+      if (bar.value) {
+        const auto [low, high] = bar.interval.value_or(std::pair(*bar.value, *bar.value));
+        svg.Rect(left, y, x_of(*bar.value) - left, kBar, "var(--s0)");
+        svg.Line(x_of(low), y + kBar / 2, x_of(high), y + kBar / 2, "var(--ink)", 1.5);
+        svg.Text(x_of(std::max(*bar.value, high)) + 6, y + 10, bar.text, {.size = 11});
+      } else {
+        svg.Text(left + 6, y + 10, bar.text, {.size = 11, .fill = "var(--needle)"});
+      }
+      y += kRow;
+    }
+    y += kAxis;
+  }
+  return svg;
+}
+
 std::vector<LineChart> SplitLines(LineChart chart) {
   constexpr std::size_t kMostLines = 6;
   const std::vector<ChartLine> all = std::move(chart.lines);

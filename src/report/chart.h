@@ -42,6 +42,28 @@ std::string PartName(const std::string& name, std::size_t i, std::size_t n);
 // lowest one on a logarithmic axis, where nothing is left to compare, are rings at the upper edge.
 Svg DrawLines(const LineChart& chart);
 
+struct Bar {
+  std::string name;
+  std::optional<double> value = {};  // >= 0; nothing: there is none to be drawn
+  std::optional<std::pair<double, double>> interval = {};
+  std::string text;  // behind the bar, or in its place
+};
+
+struct BarSection {
+  std::vector<Bar> bars;
+  std::vector<double> ticks = {};  // none: round ones, for the largest value
+  bool share = false;              // shown in percent
+};
+
+struct BarChart {
+  std::string title;
+  std::string describe;
+  std::vector<BarSection> sections;  // one below the other, each with an axis of its own, from 0
+};
+
+// Lying bars, with their intervals as lines on them.
+Svg DrawBars(const BarChart& chart);
+
 struct HeatMap {
   std::string title;
   std::string x_label;

@@ -3,6 +3,7 @@
 usage: test_bench.py PROGRAM WRITE_TINY_MODELS [unittest arguments]
 """
 
+import csv
 import json
 import os
 import pathlib
@@ -24,6 +25,19 @@ class Limits(unittest.TestCase):
         self.assertEqual(limits["threads"], 1)
         self.assertGreater(limits["read"]["median"], 0)
 
+    def test_files_of_limits(self):
+        out = test_program.SCRATCH / self.id()
+        result = run("bench", "limits", "--repeats", 1, "--threads", 1, "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        limits = json.loads((out / "limits.json").read_text())
+        with open(out / "limits.csv", newline="") as file:
+            rows = {row["limit"]: row for row in csv.DictReader(file)}
+        self.assertEqual(set(rows), {name for name, value in limits.items() if isinstance(value, dict)})
+        self.assertAlmostEqual(float(rows["read"]["median"]) / limits["read"]["median"], 1, 4)
+        drawing = xml.etree.ElementTree.parse(out / "limits.svg").getroot()
+        words = {element.text for element in drawing.iter() if element.tag.endswith("}text")}
+        self.assertLessEqual({"read from memory", "products in f32"}, words)
+
 
 class Kernels(unittest.TestCase):
     def test_a_table_and_files_of_kernels(self):
@@ -44,6 +58,11 @@ class Kernels(unittest.TestCase):
             result = run("bench", "kernels", *options)
             self.assertEqual(result.returncode, 2, options)
             self.assertTrue(result.stderr, options)
+
+    def test_a_wrong_filter_leaves_no_folder(self):
+        out = test_program.SCRATCH / self.id()
+        self.assertEqual(run("bench", "kernels", "--filter", "nothing", "--out", out).returncode, 2)
+        self.assertFalse(out.exists())
 
 
 class Sweep(unittest.TestCase):
