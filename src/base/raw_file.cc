@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -89,12 +91,29 @@ int OpenDescriptor(FileCall call, const std::string& path, const std::string& sh
                                   [&](uint64_t) { return open(path.c_str(), flags | O_CLOEXEC, 0666); }));
 }
 
+constexpr std::string_view kNameless = ".longheads-";  // and a process, "-", a number
+
+// What processes left that were killed between giving such a file its name and removing that.
+void SweepNameless(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    pid_t process = 0;
+    if (!name.starts_with(kNameless)) continue;
+    const char* const end = name.data() + name.size();
+    const auto [rest, wrong] = std::from_chars(name.data() + kNameless.size(), end, process);
+    if (wrong != std::errc() || rest == end || *rest != '-' || process <= 0) continue;
+    if (kill(process, 0) != 0 && errno == ESRCH) unlink(entry.path().c_str());
+  }
+}
+
 int OpenNameless(const std::string& folder) {
   int descriptor = OpenDescriptor(FileCall::kOpen, folder, folder, O_RDWR | O_TMPFILE | O_EXCL);
   // Some file systems (overlays, NFS) know no files without a name: one is made and its name removed.
+  if (descriptor < 0) SweepNameless(folder);
   for (int attempt = 0; descriptor < 0; ++attempt) {
     const std::string name =
-        std::filesystem::path(folder) / fmt::format(".longheads-{}-{}", getpid(), attempt);
+        std::filesystem::path(folder) / fmt::format("{}{}-{}", kNameless, getpid(), attempt);
     descriptor = OpenDescriptor(FileCall::kOpen, name, name, O_RDWR | O_CREAT | O_EXCL);
     if (descriptor == -EEXIST) continue;
     if (descriptor < 0) break;

@@ -341,6 +341,24 @@ TEST_F(RawFileTest, ATemporaryHasNoName) {
   }
 }
 
+TEST_F(RawFileTest, WhatAKilledProcessLeftOfATemporaryIsSwept) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
+  const std::string living = ".longheads-" + std::to_string(getppid()) + "-7";
+  for (const std::string& name : {".longheads-" + std::to_string(gone) + "-0", living,
+                                  std::string(".longheads-"), std::string(".longheads-x-1")}) {
+    Put(name, "");
+  }
+  const ScriptedFaults faults([&](const FileOperation& operation) {
+    return FileFaults::Verdict{
+        .error = operation.path == folder_ && operation.call == FileCall::kOpen ? EOPNOTSUPP : 0};
+  });
+  ASSERT_TRUE(RawFile::Temporary(folder_, /*direct=*/false));
+  EXPECT_EQ(FilesInFolder(), 3u);
+  EXPECT_TRUE(std::filesystem::exists(Path(living)));
+}
+
 TEST_F(RawFileTest, ThreadsReadAndWriteOneFileAtOnce) {
   const RawFile file = Open("f", Mode::kCreate, /*direct=*/true);
   std::vector<std::thread> threads;
