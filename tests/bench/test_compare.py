@@ -2,6 +2,7 @@
 
 import csv
 import pathlib
+import struct
 import sys
 import tempfile
 import unittest
@@ -59,6 +60,34 @@ class Compared(unittest.TestCase):
         said = compare.compared(self.OURS, theirs, 1000, 60, limit=90)
         self.assertEqual(list(said), ["prompt and answer"])
         self.assertTrue(said["prompt and answer"].endswith("ratio at least 5.96 (4.419-7.5)"), said)
+
+
+class Known(unittest.TestCase):
+    def below(self, peer, model, length, *runs):
+        theirs = [{"prefill": prefill, "decode": decode} for prefill, decode in runs]
+        return compare.below_known(compare.PEERS[peer], model, length, theirs)
+
+    def test_a_peer_that_is_too_slow_is_told(self):
+        slow = self.below("llama.cpp", "random 1.1B Q4_K_M", 512, (120, 37), (108, 37), (100, 38))
+        self.assertEqual(slow, ["512 tokens, prefill: 134 tokens/s are known of this kind of processor"])
+        self.assertEqual(len(self.below("openvino", compare.DEFAULT, 16384, (350, 23.3))), 2)
+        self.assertEqual(self.below("openvino", compare.DEFAULT, 16384, (352, 23.5)), [])
+
+    def test_nothing_is_told_of_what_is_not_known(self):
+        self.assertEqual(self.below("openvino", compare.DEFAULT, 100, (1, 1)), [])
+        self.assertEqual(self.below("openvino", "another", 512, (1, 1)), [])
+        self.assertEqual(self.below("openvino", compare.DEFAULT, 512, (None, None)), [])
+
+    def test_models_are_known_by_the_name_in_the_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "model.gguf"
+            name = b"random 1.1B Q4_K_M"
+            model.write_bytes(b"GGUF" + bytes(20) + b"general.name" + struct.pack("<IQ", 8, len(name)) + name + b"rest")
+            self.assertEqual(compare.name_of(model), "random 1.1B Q4_K_M")
+            model.write_bytes(b"GGUF")
+            self.assertEqual(compare.name_of(model), "")
+        if compare.MODEL.is_file():
+            self.assertEqual(compare.name_of(compare.MODEL), compare.DEFAULT)
 
 
 class Written(unittest.TestCase):
