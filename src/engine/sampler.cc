@@ -120,10 +120,11 @@ std::span<const TokenId> Sampler::Shortlist(std::span<const float> logits, float
   const std::size_t n_most =
       options_.top_k > 0 ? std::min(static_cast<std::size_t>(options_.top_k), logits.size()) : logits.size();
   const bool few = n_most < logits.size();
-  // What is kept seldom reaches far below the likeliest: all are looked at only where it does.
-  constexpr float kNear = 8, kAll = std::numeric_limits<float>::infinity();
-  std::span<TokenId> tokens = AtLeast(logits, most - kNear);
-  if (few && tokens.size() < n_most) tokens = AtLeast(logits, -kAll);
+  // What is kept seldom reaches far below the likeliest: more are looked at only where it does.
+  constexpr float kBelow[] = {2, 4, 8, std::numeric_limits<float>::infinity()};
+  const float* below = kBelow;
+  std::span<TokenId> tokens = AtLeast(logits, most - *below);
+  while (few && tokens.size() < n_most) tokens = AtLeast(logits, most - *++below);
 
   const auto logit_of = [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; };
   const auto likelier = [&](TokenId a, TokenId b) {
@@ -167,8 +168,8 @@ std::span<const TokenId> Sampler::Shortlist(std::span<const float> logits, float
     return i;
   };
   std::size_t n_kept = keep();
-  if (n_kept == tokens.size() && n_kept < n_most) {
-    tokens = AtLeast(logits, -kAll);
+  while (n_kept == tokens.size() && n_kept < n_most) {
+    tokens = AtLeast(logits, most - *++below);
     n_sorted = 0;
     reached = 0;
     n_kept = keep();
