@@ -20,8 +20,8 @@ import csv
 import json
 import os
 import pathlib
+import re
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -58,17 +58,11 @@ PEERS = {
 }
 
 
-def name_of(model):
-    """general.name of a GGUF file, or nothing; it stands near the beginning."""
-    with open(model, "rb") as file:
-        head = file.read(1 << 16)
-    key = b"general.name" + struct.pack("<I", 8)  # a string
-    at = head.find(key)
-    if at < 0:
-        return ""
-    at += len(key)
-    (size,) = struct.unpack_from("<Q", head, at)
-    return head[at + 8:at + 8 + size].decode(errors="replace")
+def name_of(program, model):
+    """What a GGUF file calls itself (general.name), or nothing."""
+    info = subprocess.run([program, "info", model], stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = re.search(r"^family +\S+ \((.+)\)$", info, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def processor():
@@ -237,7 +231,7 @@ def main():
         for what, said in compared(ours, theirs, length, arguments.predict, arguments.limit).items():
             print(f"{length} tokens, {what}: {said}", flush=True)
         if family == 25 and "avx512_bf16" in flags and arguments.threads == 2:  # 25 is Zen 3 too, 26 is Zen 5
-            too_slow += below_known(peer, name_of(arguments.model), length, theirs)
+            too_slow += below_known(peer, name_of(arguments.program, arguments.model), length, theirs)
     if too_slow:
         sys.exit(f"{arguments.peer} is more than a tenth below what it can do, set it up better or quiet the machine:\n" +
                  "\n".join(too_slow))

@@ -2,7 +2,6 @@
 
 import csv
 import pathlib
-import struct
 import sys
 import tempfile
 import unittest
@@ -80,14 +79,11 @@ class Known(unittest.TestCase):
 
     def test_models_are_known_by_the_name_in_the_file(self):
         with tempfile.TemporaryDirectory() as folder:
-            model = pathlib.Path(folder) / "model.gguf"
-            name = b"random 1.1B Q4_K_M"
-            model.write_bytes(b"GGUF" + bytes(20) + b"general.name" + struct.pack("<IQ", 8, len(name)) + name + b"rest")
-            self.assertEqual(compare.name_of(model), "random 1.1B Q4_K_M")
-            model.write_bytes(b"GGUF")
-            self.assertEqual(compare.name_of(model), "")
-        if compare.MODEL.is_file():
-            self.assertEqual(compare.name_of(compare.MODEL), compare.DEFAULT)
+            program = pathlib.Path(folder) / "longheads"
+            for family, name in (("llama (random 1.1B Q4_K_M)", "random 1.1B Q4_K_M"), ("llama", "")):
+                program.write_text(f"#!/bin/sh\necho 'file            '\"$2\"\necho 'family          {family}'\necho 'window          8 (x)'\n")
+                program.chmod(0o755)
+                self.assertEqual(compare.name_of(program, "model.gguf"), name)
 
 
 class Written(unittest.TestCase):
