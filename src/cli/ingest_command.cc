@@ -135,7 +135,7 @@ Result<int> Ingest(const IngestOptions& options) {
   if (goes_on && options.model.kv_blocks != 0 && !options.quiet) {
     Note("note: {} goes on in the blocks that it began with\n", options.out);
   } else if (!goes_on) {
-    LH_TRY(FitBlocksToDisk(*engine, options.model, n, options.quiet));
+    LH_TRY(FitBlocks(*engine, options.model, n, options.quiet));
     setup.blocks = engine->block_fit();
   }
   LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, BeginOrResume(*engine, options, setup, tokens));

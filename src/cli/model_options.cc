@@ -93,8 +93,7 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->group(group);
   app.add_option("--backend", options.backend,
                  "kernels: amx, avx512bf16, avx512, avx2, ref (scalar, slow), or auto: what "
-                 "LONGHEADS_BACKEND says in the "
-                 "environment, else the best that runs here")
+                 "LONGHEADS_BACKEND says in the environment, else the best that runs here")
       ->type_name("NAME")
       ->capture_default_str()
       ->group(group);
@@ -117,11 +116,12 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->type_name("SIZE")
       ->capture_default_str()
       ->group(group);
-  app.add_option(
-         "--kv-blocks", options.kv_blocks,
-         "with keys and values on disk a text is read in blocks, each of which reads what is before it "
-         "once more: of at least an Nth of that, where memory has room, 4 to 32. 0: 32, and of run and "
-         "ingest what the disk is fast enough for")
+  app.add_option("--kv-blocks", options.kv_blocks,
+                 "with keys and values on disk, a text is read in blocks of at least an Nth of what is "
+                 "before them, which "
+                 "comes from disk once more for each: 4 to 32; less is less from disk and takes more memory. "
+                 "0: 32, but "
+                 "for run and ingest what suits the disk's speed")
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
@@ -176,7 +176,7 @@ Result<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options) {
                    fmt::format("{}; --kv-disk names another folder", engine.error().message));
 }
 
-Status FitBlocksToDisk(Engine& engine, const ModelOptions& options, int64_t n_tokens, bool quiet) {
+Status FitBlocks(Engine& engine, const ModelOptions& options, int64_t n_tokens, bool quiet) {
   if (options.kv_blocks != 0 || !BlockPartsMatter(engine, n_tokens)) return {};
   const auto measured = FitBlocksToDisk(engine, n_tokens, &InterruptToken());
   if (!measured) {

@@ -12,4 +12,8 @@ std::string_view AutoBackend() {
   return backend;
 }
 
+std::string BackendAsSaid(std::string_view backend) {
+  return (backend == AutoBackend() ? "LONGHEADS_BACKEND=" : "--backend ") + std::string(backend);
+}
+
 }  // namespace longheads

@@ -19,6 +19,8 @@ struct Implementation {
 
 // What "auto" stands for: the environment's LONGHEADS_BACKEND, or "auto" where that says nothing.
 std::string_view AutoBackend();
+// "--backend NAME", or where the name came from the environment, "LONGHEADS_BACKEND=NAME".
+std::string BackendAsSaid(std::string_view backend);
 
 // The first implementation that runs here; with a name, that one or the reason why not.
 // `operation` stands in messages. Names that an operation does not have fall to the next slower one it has:
@@ -28,7 +30,8 @@ inline constexpr std::string_view kBackends[] = {"amx", "avx512bf16", "avx512", 
 template <typename Table>
 Result<Implementation<Table>> ChooseImplementation(std::span<const Implementation<Table>> candidates,
                                                    std::string_view forced, std::string_view operation) {
-  bool reached = forced.empty() || forced == "auto";
+  if (forced.empty() || forced == "auto") forced = AutoBackend();
+  bool reached = forced == "auto";
   std::string reasons;
   for (std::string_view backend : kBackends) {
     if (backend == forced) reached = true;
@@ -37,14 +40,14 @@ Result<Implementation<Table>> ChooseImplementation(std::span<const Implementatio
       if (candidate.name != backend) continue;
       if (candidate.declined.empty()) return candidate;
       if (backend == forced) {
-        return Unsupported("--backend " + std::string(forced) + ": " + candidate.declined);
+        return Unsupported(BackendAsSaid(forced) + ": " + candidate.declined);
       }
       reasons += (reasons.empty() ? "" : "; ") + std::string(candidate.name) + ": " + candidate.declined;
     }
   }
   if (!reached) {
-    return InvalidInput("unknown backend '" + std::string(forced) +
-                        "': choose auto, amx, avx512bf16, avx512, avx2 or ref");
+    return InvalidInput(BackendAsSaid(forced) +
+                        ": there are auto, amx, avx512bf16, avx512, avx2 and ref to choose from");
   }
   return Unsupported("no implementation of " + std::string(operation) + " runs on this machine (" + reasons +
                      ")");

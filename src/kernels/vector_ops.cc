@@ -18,10 +18,9 @@ std::span<const Implementation<VectorKernels>> VectorImplementations() {
 
 const VectorKernels& FastestVectorKernels() {
   static const VectorKernels* const fastest = [] {
-    const auto list = VectorImplementations();
-    // Whoever loads a model hears that a name is wrong.
-    const auto chosen = ChooseImplementation(list, AutoBackend(), "vector work");
-    return chosen ? chosen->table : ChooseImplementation(list, "auto", "vector work")->table;
+    const auto chosen = ChooseImplementation(VectorImplementations(), "auto", "vector work");
+    // The environment may have a wrong name, of which whoever loads a model hears.
+    return chosen ? chosen->table : VectorImplementations().back().table;
   }();
   return *fastest;
 }

@@ -72,6 +72,16 @@ Status CheckFolder(const std::string& dir, const char* file) {
   return OutputFile::Create((std::filesystem::path(dir) / file).string()).map([](const OutputFile&) {});
 }
 
+// What was measured, in a folder that CheckFolder has seen.
+Status WriteFiles(const std::string& dir, const std::string& name, const std::string& csv,
+                  const std::string& json, const std::string& svg) {
+  if (dir.empty()) return {};
+  const std::string path = (std::filesystem::path(dir) / name).string();
+  LH_TRY(WriteFile(path + ".csv", csv));
+  LH_TRY(WriteFile(path + ".json", json + "\n"));
+  return WriteFile(path + ".svg", svg);
+}
+
 void AddOutput(CLI::App& app, bool& json, std::string& out_dir) {
   app.add_flag("--json", json, "as JSON")->group("Output");
   const std::string name = app.get_name();
@@ -83,12 +93,7 @@ void AddOutput(CLI::App& app, bool& json, std::string& out_dir) {
 Result<int> RunLimits(const LimitsOptions& options) {
   LH_TRY(CheckFolder(options.out_dir, "limits.csv"));
   LH_ASSIGN(const MachineLimits limits, Limits(options));
-  if (!options.out_dir.empty()) {
-    const std::filesystem::path folder(options.out_dir);
-    LH_TRY(WriteFile((folder / "limits.csv").string(), LimitsCsv(limits)));
-    LH_TRY(WriteFile((folder / "limits.json").string(), LimitsJson(limits) + "\n"));
-    LH_TRY(WriteFile((folder / "limits.svg").string(), LimitsChart(limits)));
-  }
+  LH_TRY(WriteFiles(options.out_dir, "limits", LimitsCsv(limits), LimitsJson(limits), LimitsChart(limits)));
   WriteOutput(options.json ? LimitsJson(limits) + "\n" : LimitsTable(limits));
   return 0;
 }
@@ -127,12 +132,7 @@ Result<int> RunKernelsCommand(KernelsCommandOptions options) {
       RunKernels(options.kernels, &InterruptToken(), std::ref(progress));
   progress.Finish();
   LH_ASSIGN(const std::vector<KernelRow> rows, timed);
-  if (!options.out_dir.empty()) {
-    const std::filesystem::path folder(options.out_dir);
-    LH_TRY(WriteFile((folder / "kernels.csv").string(), KernelCsv(rows)));
-    LH_TRY(WriteFile((folder / "kernels.json").string(), KernelJson(rows) + "\n"));
-    LH_TRY(WriteFile((folder / "kernels.svg").string(), KernelChart(rows)));
-  }
+  LH_TRY(WriteFiles(options.out_dir, "kernels", KernelCsv(rows), KernelJson(rows), KernelChart(rows)));
   WriteOutput(options.json ? KernelJson(rows) + "\n"
                            : fmt::format("{}; median (least-most of {} repeats)\n{}", ProcessorName(),
                                          options.kernels.repeats, KernelTable(rows)));

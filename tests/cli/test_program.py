@@ -169,6 +169,12 @@ class Answers(unittest.TestCase):
         self.assertIn(b"not quantised", result.stderr)
 
     def test_reference_kernels_by_force(self):
+        said = run("info", MODELS / "plain.gguf", env={"LONGHEADS_BACKEND": "ref"}).stdout
+        self.assertRegex(said, rb"kernels +attention ref ")
+        self.assertNotIn(b"avx", said)
+        wrong = run("info", MODELS / "plain.gguf", env={"LONGHEADS_BACKEND": "neon"})
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn(b"LONGHEADS_BACKEND=neon", wrong.stderr)
         result = run("run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "Hello", "-n", 3, "--backend", "ref")
         self.assertEqual(result.returncode, 0)
         self.assertIn(b"ref", result.stderr)

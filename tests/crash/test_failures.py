@@ -5,16 +5,12 @@ again, comes to the bytes of one that nobody disturbed. A failure that does not 
 usage: test_failures.py PROGRAM WRITE_TINY_MODELS KILL_AT_LIBRARY [--most CALLS]
 """
 
-import argparse
 import collections
 import concurrent.futures
 import errno
 import os
-import pathlib
 import shutil
-import subprocess
 import sys
-import tempfile
 
 import test_kills
 
@@ -58,17 +54,8 @@ class Failures(test_kills.Crashes):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
-    parser.add_argument("write_tiny_models")
-    parser.add_argument("library")
-    parser.add_argument("--most", type=int, default=40, help="calls of each command, evenly among all")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        subprocess.run([options.write_tiny_models, str(folder / "models")], check=True)
-        failures = Failures(os.path.abspath(options.program), os.path.abspath(options.library), folder / "models", folder)
-        cases = [case for case in failures.cases() if case.name in CASES]
+    with Failures.begun(most=40) as (failures, options):  # calls of each command, evenly among all
+        cases = failures.cases(CASES)
         assert len(cases) == len(CASES), [case.name for case in cases]
         runs = []
         for case in cases:

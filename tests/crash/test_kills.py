@@ -10,6 +10,7 @@ whole; the same command, killed again or not, must come to the bytes of one that
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import random
@@ -52,6 +53,21 @@ class Crashes:
         self.kills = collections.Counter()
         self.failures = []
 
+    @classmethod
+    @contextlib.contextmanager
+    def begun(cls, **numbers):
+        """What the command line names, in a folder of its own; and its options, which are these numbers by default."""
+        parser = argparse.ArgumentParser()
+        for name in ("program", "write_tiny_models", "library"):
+            parser.add_argument(name)
+        for name, default in numbers.items():
+            parser.add_argument(f"--{name}", type=int, default=default)
+        options = parser.parse_args()
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            subprocess.run([options.write_tiny_models, str(folder / "models")], check=True)
+            yield cls(os.path.abspath(options.program), os.path.abspath(options.library), folder / "models", folder), options
+
     def run(self, arguments, env=None):
         return subprocess.run([self.program, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
                               timeout=600, env=dict(os.environ, **(env or {})))
@@ -70,7 +86,8 @@ class Crashes:
 
     # ---- What is killed
 
-    def cases(self):
+    def cases(self, names=None):
+        """All, or those of these names."""
         texts = {name: self.folder / f"{name}.txt" for name in ("old", "new", "more")}
         texts["old"].write_text(text_of(1, 650))
         texts["new"].write_text(text_of(2, 1250))
@@ -91,6 +108,7 @@ class Crashes:
             cases += [Case("ingest-" + name, self.folder / ("ingest-" + name), None, ingest, None, uring),
                       Case("replace-" + name, self.folder / ("replace-" + name), old, ingest, tokens, uring),
                       Case("append-" + name, self.folder / ("append-" + name), old, append, tokens, uring)]
+        cases = [case for case in cases if names is None or case.name in names]
         for case in cases:
             self.undisturbed(case)
         return cases
@@ -190,17 +208,7 @@ class Crashes:
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
-    parser.add_argument("write_tiny_models")
-    parser.add_argument("library")
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        subprocess.run([options.write_tiny_models, str(folder / "models")], check=True)
-        crashes = Crashes(os.path.abspath(options.program), os.path.abspath(options.library), folder / "models", folder)
+    with Crashes.begun(kills=200, seed=1) as (crashes, options):
         cases = crashes.cases()
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             seed = options.seed
