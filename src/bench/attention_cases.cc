@@ -1,6 +1,6 @@
-// Attention of a prompt's rows over pages, and of a generated token's over one: operations a second, four for
-// each element of a key that a row sees (its logit and its value), beside oneDNN's products of the type that
-// is multiplied.
+// Attention of a prompt's rows over pages, and of a generated token's: operations a second, four for each
+// element of a key that a row sees (its logit and its value), beside oneDNN's products of the type that is
+// multiplied. Of a token's rows over more pages than caches hold: bytes of pages, beside reading from memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -85,6 +85,8 @@ struct Pages {
   double Operations() const { return 4.0 * static_cast<double>(n_rows * n_pages * kMaxRun * d); }
 };
 
+constexpr int64_t kFromMemory = 2048;  // pages: more than caches hold
+
 enum class Kernel : uint8_t { kAttend, kAttendBf16, kAttendFew, kAttendFewBf16, kAttendFewQ8 };
 
 void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels,
@@ -94,9 +96,13 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
   Buffer<float> states(c.n_rows * StateFloats(c.d)), of_reference(states.size());
   Buffer<float> workspace(
       std::max(AttendWorkspace(kernels->row_tile, c.d), AttendWorkspace(reference.row_tile, c.d)));
+  // In an order that no processor foresees, as chosen chunks lie.
   const auto page_by_page = [&](auto attend, const auto* pages, std::span<const RotatedRow> rows) {
-    for (int64_t page = 0; page < c.n_pages; ++page)
+    constexpr int64_t kStep = 769;  // no numbers of pages that are timed have a factor in common with it
+    for (int64_t i = 0; i < c.n_pages; ++i) {
+      const int64_t page = i * kStep % c.n_pages;
       attend(rows, c.Run(pages + page * 2 * kMaxRun * c.d), c.table, workspace.data());
+    }
   };
   page_by_page(reference.attend, c.floats.data(), c.Rows(of_reference, kMaxRun));
 
@@ -123,6 +129,11 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
   const double bound = together ? 2e-2 : 1e-4;
   if (!KernelCases::IsRight(state, c.Finish(states), c.Finish(of_reference), bound)) return;
   // States go on from what they are: the same work.
+  if (c.n_pages == kFromMemory) {
+    const std::size_t bytes = kernel == Kernel::kAttendFewQ8 ? 1 : kernel == Kernel::kAttendFew ? 4 : 2;
+    return cases.Time(state, KernelUnit::kBytes, static_cast<double>(c.floats.size() * bytes),
+                      cases.ReadLimit(1), once);
+  }
   cases.Time(state, KernelUnit::kOperations, c.Operations(),
              cases.ProductLimit(together ? ComputeType::kBF16 : ComputeType::kF32), once);
 }
@@ -171,8 +182,10 @@ void AddAttentionCases(KernelCases& cases) {
     if (kernels->attend_bf16 != nullptr)
       add("attend_bf16", Kernel::kAttendBf16, {{64, 480, 8}, {64, 480, 1}, {64, 48, 1}, {128, 480, 8}});
     add("attend_few", Kernel::kAttendFew, {{64, 1, 8}, {64, 3, 8}});
-    add("attend_few_bf16", Kernel::kAttendFewBf16, {{64, 1, 8}, {64, 3, 8}, {128, 8, 8}});
-    add("attend_few_q8", Kernel::kAttendFewQ8, {{64, 1, 8}, {64, 3, 8}, {128, 8, 8}});
+    const std::vector<std::vector<int64_t>> few = {
+        {64, 1, 8}, {64, 3, 8}, {128, 8, 8}, {64, 1, kFromMemory}, {64, 3, kFromMemory}};
+    add("attend_few_bf16", Kernel::kAttendFewBf16, few);
+    add("attend_few_q8", Kernel::kAttendFewQ8, few);
     cases.Add(name_of("scores"), {.names = {"rows", "chunks"}, .values = {{3, 512}, {480, 512}}},
               [&cases, kernels](benchmark::State& state) { Score(state, cases, kernels); });
   }

@@ -232,6 +232,23 @@ TEST_P(AttentionTest, ARowDoesNotFeelItsTileMates) {
   EXPECT_EQ(0, std::memcmp(together.data(), alone.data(), together.size() * sizeof(float)));
 }
 
+TEST_P(AttentionTest, OfFewNoneFeelsWhereOthersBegin) {
+  for (const int64_t d : {16, 64, 80}) {
+    for (const int64_t n_rows : {2, 3, 4, 7}) {
+      for (const int64_t n_keys : {1, 24, 200, 256}) {
+        const PagesCase pages(d, n_rows, n_keys);
+        const Case& c = pages.cases[0];
+        std::vector<float> together, alone;
+        kernels().attend_few(pages.Rows(together), c.run(), c.table, workspace());
+        const std::vector<RotatedRow> rows = pages.Rows(alone);
+        for (int64_t r = 0; r < n_rows; ++r)
+          kernels().attend_few(std::span(rows).subspan(r, 1), c.run(), c.table, workspace());
+        EXPECT_EQ(together, alone) << d << " " << n_rows << " " << n_keys;
+      }
+    }
+  }
+}
+
 TEST_P(AttentionTest, PartsMergeToOneSoftmax) {
   const Case c(64, 5, 256, PairLayout::kHalfSplit);
   std::vector<float> whole, parts, other;

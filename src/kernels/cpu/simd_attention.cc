@@ -444,6 +444,56 @@ HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, const Rotation
   }
 }
 
+// out[r * d + m] = sum over j in [from, to) of weights[r * kFewStride + j] * v[m * v_stride + j], from and to
+// being whole vectors. Every other vector has a sum of its own, so that none waits long for its last
+// addition; which of the two begins changes no bit.
+template <int kRows, typename T>
+HWY_INLINE void FewValues(const T* HWY_RESTRICT v, int64_t v_stride, int64_t d,
+                          const float* HWY_RESTRICT weights, int64_t from, int64_t to,
+                          float* HWY_RESTRICT out) {
+  constexpr int kDims = kRows < 4 ? 2 : 1;  // at a time: as many sums as AVX2 has registers for
+  for (int64_t m = 0; m < d; m += 4) {
+    Vec sums[kRows][4];
+    HWY_UNROLL(4)
+    for (int first = 0; first < 4; first += kDims) {
+      const T* const at = v + (m + first) * v_stride;
+      Vec even[kDims][kRows];
+      Vec odd[kDims][kRows];
+      HWY_UNROLL(2)
+      for (int b = 0; b < kDims; ++b) {
+        FetchAhead(at + b * v_stride + from, to - from);
+        HWY_UNROLL(4)
+        for (int r = 0; r < kRows; ++r) even[b][r] = odd[b][r] = hn::Zero(kTag);
+      }
+      const auto add = [&](int64_t j, Vec(&to_sums)[kDims][kRows]) HWY_ATTR {
+        Vec elements[kDims];
+        HWY_UNROLL(2)
+        for (int b = 0; b < kDims; ++b) elements[b] = Widened(at + b * v_stride + j);
+        HWY_UNROLL(4)
+        for (int r = 0; r < kRows; ++r) {
+          const Vec weight = hn::LoadU(kTag, weights + r * kFewStride + j);
+          HWY_UNROLL(2)
+          for (int b = 0; b < kDims; ++b) to_sums[b][r] = hn::MulAdd(elements[b], weight, to_sums[b][r]);
+        }
+      };
+      int64_t j = from;
+      for (; j + 2 * kLanes <= to; j += 2 * kLanes) {
+        add(j, even);
+        add(j + kLanes, odd);
+      }
+      if (j < to) add(j, even);
+      HWY_UNROLL(2)
+      for (int b = 0; b < kDims; ++b) {
+        HWY_UNROLL(4)
+        for (int r = 0; r < kRows; ++r) sums[r][first + b] = hn::Add(even[b][r], odd[b][r]);
+      }
+    }
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r)
+      hn::StoreU(SumsOfLanes(sums[r]), hn::CappedTag<float, 4>(), out + r * d + m);
+  }
+}
+
 // Up to kFew rows on a run: dot products along the contiguous direction of K and V.
 template <int kRows, typename Run>
 void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& table,
@@ -470,11 +520,7 @@ void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& ta
     }
     sum[r] = hn::GetLane(hn::SumOfLanes(kTag, total));
   }
-  for (int64_t m = 0; m < d; ++m) {  // one after the other, as they lie in memory
-    const auto* const v = run.v + m * run.v_stride + from;
-    FetchAhead(v, to - from);
-    DotProducts<kRows, 1>(v, run.v_stride, logits + from, kFewStride, to - from, values + m, d);
-  }
+  FewValues<kRows>(run.v, run.v_stride, d, logits, from, to, values);
   for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, max[r], sum[r]);
 }
 
