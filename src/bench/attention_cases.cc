@@ -98,7 +98,7 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
       std::max(AttendWorkspace(kernels->row_tile, c.d), AttendWorkspace(reference.row_tile, c.d)));
   // In an order that no processor foresees, as chosen chunks lie.
   const auto page_by_page = [&](auto attend, const auto* pages, std::span<const RotatedRow> rows) {
-    constexpr int64_t kStep = 769;  // no numbers of pages that are timed have a factor in common with it
+    constexpr int64_t kStep = 769;  // a prime: every page comes once
     for (int64_t i = 0; i < c.n_pages; ++i) {
       const int64_t page = i * kStep % c.n_pages;
       attend(rows, c.Run(pages + page * 2 * kMaxRun * c.d), c.table, workspace.data());

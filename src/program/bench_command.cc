@@ -162,7 +162,8 @@ void AddKernels(CLI::App& bench, Command& command) {
 '...-token' and 'gemv' read weights that no cache holds, as a generated token does, and 'vocabulary' those of the
 default model, which large caches may hold; they are told as shares of what so many threads read from memory. 'int8-prompt', 'gemm' and
 'attend' multiply many rows on one thread, and 'attend_few' and 'scores' few; they are told as shares of oneDNN's large
-products on one thread, of the type that they multiply.
+products on one thread, of the type that they multiply. 'attend_few' of 2048 pages reads them from memory, and is told as a
+share of what one thread reads.
 
 Example:
   longheads bench kernels --filter 'vocabulary|attend' --out results)");
