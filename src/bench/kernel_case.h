@@ -72,5 +72,6 @@ void AddQuantisedCases(KernelCases& cases);
 void AddInt8Cases(KernelCases& cases);
 void AddGemmCases(KernelCases& cases);
 void AddAttentionCases(KernelCases& cases);
+void AddVectorCases(KernelCases& cases);
 
 }  // namespace longheads

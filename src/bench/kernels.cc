@@ -175,6 +175,7 @@ Result<std::unique_ptr<KernelCases>> CasesOf(const KernelOptions& options, Kerne
   AddInt8Cases(*cases);
   AddGemmCases(*cases);
   AddAttentionCases(*cases);
+  AddVectorCases(*cases);
   if (cases->size() == 0) {
     return InvalidInput(
         fmt::format("no kernel that runs here has '{}' in its name: --filter . shows all", options.filter));

@@ -13,12 +13,15 @@ namespace {
 
 TEST(Kernels, AreTimedAfterTheyGaveWhatTheReferenceGives) {
   const Result<std::vector<KernelRow>> rows =
-      RunKernels({.filter = "(vocabulary|gemm|scores)/", .repeats = 3, .threads = 2}, nullptr);
+      RunKernels({.filter = "(vocabulary|gemm|scores|(rms_norm|silu_mul|q8|range|sum|least)/[^/]*/rows:1$)",
+                  .repeats = 3,
+                  .threads = 2},
+                 nullptr);
   ASSERT_TRUE(rows) << rows.error().message;
   std::size_t n_int8 = 0;
   for (const auto& implementation : Int8Implementations())
     n_int8 += implementation.declined.empty() && implementation.name != "ref" ? 1 : 0;
-  std::size_t n_vocabulary = 0, n_gemm = 0;
+  std::size_t n_vocabulary = 0, n_gemm = 0, n_rows = 0;
   for (const KernelRow& row : *rows) {
     EXPECT_EQ(row.failed, "") << row.name;
     EXPECT_EQ(row.rate.n, 3) << row.name;
@@ -29,10 +32,14 @@ TEST(Kernels, AreTimedAfterTheyGaveWhatTheReferenceGives) {
     EXPECT_DOUBLE_EQ(row.share(), row.rate.median / row.limit) << row.name;
     n_vocabulary += row.name.starts_with("vocabulary/") ? 1 : 0;
     n_gemm += row.name.starts_with("gemm/") ? 1 : 0;
-    EXPECT_EQ(row.unit, row.name.starts_with("vocabulary/") ? "B/s" : "OP/s");
+    n_rows += row.name.ends_with("/rows:1") ? 1 : 0;
+    const bool products = row.name.starts_with("gemm/") || row.name.starts_with("scores/");
+    EXPECT_EQ(row.unit, products ? "OP/s" : "B/s");
   }
   EXPECT_EQ(n_vocabulary, 2 * n_int8);  // by one thread and by two
   EXPECT_GE(n_gemm, 1U);
+  EXPECT_EQ(n_rows % 8, 0U);
+  EXPECT_GE(n_rows, 8U);
 }
 
 TEST(Kernels, AreToldAsTablesAndForPrograms) {

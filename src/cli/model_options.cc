@@ -84,6 +84,14 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->type_name("auto|f32|bf16|int8")
       ->capture_default_str()
       ->group(group);
+  app.add_option(
+         "--packed-weights", options.packed_weights,
+         "with --compute f32 or bf16, keep the weights that the first prompt packs for its products, so "
+         "that the next need not: on, off, or auto: on for bf16, where the processor has it and they are a "
+         "quarter of the free memory at most. Changes no number")
+      ->type_name("auto|on|off")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--kv-type", options.kv_type,
                  "numbers in the key/value cache: f32, bf16, q8 (eight bits and a scale for each token and "
                  "head), or auto "
@@ -152,6 +160,7 @@ Result<EngineOptions> EngineOptionsOf(const ModelOptions& options) {
   return EngineOptions{.model_path = path,
                        .attention = options.attention,
                        .compute = options.compute,
+                       .packed_weights = options.packed_weights,
                        .kv_type = options.kv_type,
                        .backend = options.backend,
                        .kv_ram = kv_ram,

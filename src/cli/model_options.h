@@ -13,6 +13,7 @@ struct ModelOptions {
   std::string model;  // empty: the default model
   std::string attention = "auto";
   std::string compute = "auto";
+  std::string packed_weights = "auto";
   std::string kv_type = "auto";
   std::string backend = "auto";
   int threads = 0;
@@ -23,8 +24,9 @@ struct ModelOptions {
   RopeOverrides rope;
 };
 
-// -m, --attn (unless the command has its own), --compute, --kv-type, --backend, -t; in the group "Model". And
-// in the group "RoPE", what changes the model's own frequencies: --rope-..., --yarn-...
+// -m, --attn (unless the command has its own), --compute and what belongs to it, --kv-type and what belongs
+// to it, --backend, -t; in the group "Model". And in the group "RoPE", what changes the model's own
+// frequencies: --rope-..., --yarn-...
 void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention = true);
 
 // Where `make demo` puts the default model.

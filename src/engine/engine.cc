@@ -59,6 +59,24 @@ Status CheckInt8(const ModelWeights& weights, const std::string& path) {
   return {};
 }
 
+// Whether weights that prompts multiply as floats stay packed. By themselves where two bytes hold one and
+// three quarters of the free memory are left for texts: float32's take twice as much and save little
+// (docs/performance.md).
+Result<bool> KeepsPacked(const std::string& name, ComputeType compute, const GemmKernels& gemm,
+                         const ModelWeights& weights) {
+  if (name == "off") return false;
+  const uint64_t bytes = PackedBytes(weights, compute, gemm), available = AvailableMemory();
+  if (name == "auto") return compute == ComputeType::kBF16 && gemm.native_bf16 && bytes <= available / 4;
+  if (name != "on") {
+    return InvalidInput(fmt::format("--packed-weights is '{}', but must be auto, on or off", name));
+  }
+  if (bytes <= available) return true;
+  return MakeError(ErrorKind::kOutOfMemory,
+                   fmt::format("--packed-weights on keeps {} of packed weights, and there are {} of memory: "
+                               "free some, or use --packed-weights off, which packs them for every prompt",
+                               FormatBytes(bytes), FormatBytes(available)));
+}
+
 Result<KvType> KvTypeFromName(const std::string& name, ComputeType compute) {
   if (name == "auto") return compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBF16;
   if (name == "f32") return KvType::kF32;
@@ -133,6 +151,8 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   LH_ASSIGN(engine->kernels_, ChooseKernels(options.backend));
   LH_ASSIGN(engine->compute_, ComputeFromName(options.compute, weights, engine->kernels_.gemm));
   if (engine->compute_ == ComputeType::kInt8) LH_TRY(CheckInt8(weights, options.model_path));
+  LH_ASSIGN(const bool keep_packed,
+            KeepsPacked(options.packed_weights, engine->compute_, *engine->kernels_.gemm.table, weights));
   LH_ASSIGN(engine->kv_type_, KvTypeFromName(options.kv_type, engine->compute_));
   constexpr int kMostThreads = 1024;
   if (options.threads < 0 || options.threads > kMostThreads) {
@@ -147,7 +167,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   engine->weight_bytes_ = engine->file_->file_bytes();
   engine->transformer_ =
       std::make_unique<Transformer>(config, std::move(weights), std::move(attention), engine->kernels_,
-                                    engine->compute_, engine->kv_type_, *engine->pool_);
+                                    engine->compute_, engine->kv_type_, *engine->pool_, keep_packed);
   if (options.kv_ram > 0 || options.kv_may_leave) {
     const KvGeometry& geometry = engine->transformer_->kv_pool()->geometry();
     LH_ASSIGN(std::shared_ptr<PageFile> pages,

@@ -33,8 +33,10 @@ struct EngineOptions {
   std::string model_path = {};
   std::string attention = "auto";  // --attn
   std::string compute = "auto";    // auto, f32, bf16, int8
-  std::string kv_type = "auto";    // auto (as compute), f32, bf16, q8
-  std::string backend = "auto";    // kBackends
+  std::string packed_weights =
+      "auto";                    // on: kept for all prompts to come; off; auto: bf16's, where memory allows
+  std::string kv_type = "auto";  // auto (as compute), f32, bf16, q8
+  std::string backend = "auto";  // kBackends
   // Keys and values: bytes of them that are in memory at a time (0: all), the folder for the rest, and how
   // much of it may be used (0: as the disk allows).
   uint64_t kv_ram = 0;
@@ -81,7 +83,7 @@ struct MemoryPlan {
   uint64_t kv = 0;       // keys and values of the text, as many as may be in memory
   uint64_t tables = 0;   // what is known of each page, wherever it is
   uint64_t state = 0;    // representations and the like
-  uint64_t working = 0;  // activations, one layer's weights de-quantised
+  uint64_t working = 0;  // activations, one layer's weights de-quantised unless all are kept packed
   uint64_t disk = 0;     // keys and values that do not fit: all of them pass through the disk then
   uint64_t total() const { return weights + kv + tables + state + working; }
 };

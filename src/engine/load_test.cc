@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <random>
 
+#include "base/memory.h"
 #include "engine/engine.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/model_file.h"
@@ -45,6 +46,31 @@ TEST(Load, TakesTheTinyModel) {
   ASSERT_TRUE(engine) << engine.error().message;
   EXPECT_EQ((*engine)->config().vocab_size, 272);
   EXPECT_EQ((*engine)->config().n_kv_heads, 2);
+}
+
+TEST(Load, KeepsWeightsPackedWhereItIsSaid) {
+  const auto kept = [](const char* packed_weights, const char* compute, uint64_t memory) {
+    const PretendedMemory pretended(memory);
+    return Load(TinyLlama(kTiny), {.attention = "full", .compute = compute, .packed_weights = packed_weights})
+        .map([](const auto& loaded) { return loaded->PlanMemory(1).weights; });
+  };
+  constexpr uint64_t kMuch = 1 << 30;
+  const uint64_t none = kept("off", "f32", kMuch).value();
+  const uint64_t bytes = kept("on", "f32", kMuch).value() - none;
+  EXPECT_GT(bytes, uint64_t{1} << 16);
+  EXPECT_EQ(kept("auto", "f32", kMuch).value(), none);  // bfloat16's alone are kept unasked
+  EXPECT_EQ(kept("on", "f32", bytes).value(), none + bytes);
+  const auto refused = kept("on", "f32", bytes - 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::kOutOfMemory);
+  EXPECT_NE(refused.error().message.find("--packed-weights off"), std::string::npos);
+  ExpectRefused(Load(TinyLlama(kTiny), {.packed_weights = "yes"}), "--packed-weights is 'yes'");
+
+  // Where the processor multiplies them.
+  const bool native = ChooseKernels("auto").value().gemm.table->native_bf16;
+  EXPECT_EQ(kept("on", "bf16", kMuch).value(), none + (native ? bytes / 2 : bytes));
+  EXPECT_EQ(kept("auto", "bf16", 2 * bytes).value(), none + (native ? bytes / 2 : 0));
+  EXPECT_EQ(kept("auto", "bf16", 2 * bytes - 1).value(), none);
 }
 
 TEST(Load, NamesEachTensorThatIsMissing) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <unordered_set>
@@ -15,6 +16,29 @@ namespace {
 float Largest(std::span<const float> logits) {
   return FastestVectorKernels().range(logits.data(), static_cast<int64_t>(logits.size())).largest;
 }
+
+// A damaged model may give anything; what follows needs numbers that compare and subtract. Gives the largest.
+float MakeNumbers(std::span<float> logits) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const float largest = Largest(logits);
+  const auto n = static_cast<int64_t>(logits.size());
+  if (largest <= kMost && FastestVectorKernels().count_at_least(logits.data(), n, -kMost) == n)
+    return largest;
+  for (float& logit : logits) {
+    logit = logit >= -kMost ? logit : -kMost;  // also where it is no number
+    logit = logit <= kMost ? logit : kMost;
+  }
+  return Largest(logits);
+}
+
+// A token and its logit in one number, the less the likelier: integers sort faster than what they stand for.
+uint64_t KeyOf(float logit, TokenId id) {
+  const auto bits = std::bit_cast<uint32_t>(logit + 0.0f);  // of two zeros neither is likelier
+  const uint32_t ascending = bits >> 31 != 0 ? ~bits : bits | 0x80000000;
+  return uint64_t{~ascending} << 32 | static_cast<uint32_t>(id);
+}
+
+TokenId TokenOf(uint64_t key) { return static_cast<TokenId>(key & 0xFFFFFFFF); }
 
 }  // namespace
 
@@ -48,13 +72,7 @@ TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> recent
     }
   }
   if (options_.temperature == 0) return ArgMax(logits);
-  // A damaged model may give anything; what follows needs numbers that compare and subtract.
-  for (float& logit : logits) {
-    constexpr float kMost = std::numeric_limits<float>::max();
-    logit = logit >= -kMost ? logit : -kMost;  // also where it is no number
-    logit = logit <= kMost ? logit : kMost;
-  }
-  const float most = Largest(logits);
+  const float most = MakeNumbers(logits);
   const bool cuts = (options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < logits.size()) ||
                     options_.top_p < 1 || options_.min_p > 0;
   if (!cuts) return DrawFromAll(logits, most);
@@ -116,39 +134,46 @@ std::span<TokenId> Sampler::AtLeast(std::span<const float> logits, float least) 
   return std::span(found_).first(static_cast<std::size_t>(n));
 }
 
+void Sampler::MakeKeys(std::span<const TokenId> tokens, std::span<const float> logits) {
+  keys_.clear();
+  for (const TokenId id : tokens) keys_.push_back(KeyOf(logits[static_cast<std::size_t>(id)], id));
+}
+
 std::span<const TokenId> Sampler::Shortlist(std::span<const float> logits, float most) {
   const std::size_t n_most =
       options_.top_k > 0 ? std::min(static_cast<std::size_t>(options_.top_k), logits.size()) : logits.size();
   const bool few = n_most < logits.size();
-  // What is kept seldom reaches far below the likeliest: more are looked at only where it does.
-  constexpr float kBelow[] = {2, 4, 8, std::numeric_limits<float>::infinity()};
+  // What is kept seldom reaches far below the likeliest: more are looked at only where it does. To find those
+  // of a step takes less time than to sort what a larger one brings.
+  constexpr float kBelow[] = {1, 2, 3, 4, 6, 8, 12, std::numeric_limits<float>::infinity()};
   const float* below = kBelow;
-  std::span<TokenId> tokens = AtLeast(logits, most - *below);
-  while (few && tokens.size() < n_most) tokens = AtLeast(logits, most - *++below);
-
-  const auto logit_of = [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; };
-  const auto likelier = [&](TokenId a, TokenId b) {
-    return logit_of(a) != logit_of(b) ? logit_of(a) > logit_of(b) : a < b;
-  };
+  const auto look = [&] { MakeKeys(AtLeast(logits, most - *below), logits); };
+  look();
+  while (few && keys_.size() < n_most) {
+    ++below;
+    look();
+  }
   // Sorted as far as somebody looks: to sort a vocabulary takes longer than to multiply with it.
   std::size_t n_sorted = 0;
   const auto sort_until = [&](std::size_t n) {
-    const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(n_sorted);
-    const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(n);
-    if (end != tokens.end()) std::nth_element(begin, end, tokens.end(), likelier);
-    std::sort(begin, end, likelier);
+    const auto begin = keys_.begin() + static_cast<std::ptrdiff_t>(n_sorted);
+    const auto end = keys_.begin() + static_cast<std::ptrdiff_t>(n);
+    if (end != keys_.end()) std::nth_element(begin, end, keys_.end());
+    std::sort(begin, end);
     n_sorted = n;
   };
   if (few) {
     sort_until(n_most);
-    tokens = tokens.first(n_most);
+    keys_.resize(n_most);
   }
   // top-p and min-p look at the model's own probabilities, before the temperature.
-  const auto weight = [&](TokenId id) { return std::exp(static_cast<double>(logit_of(id) - most)); };
+  const auto weight = [&](uint64_t key) {
+    return std::exp(static_cast<double>(logits[static_cast<std::size_t>(TokenOf(key))] - most));
+  };
   double total = 0;
   if (options_.top_p < 1) {
     if (few) {
-      for (const TokenId id : tokens) total += weight(id);
+      for (const uint64_t key : keys_) total += weight(key);
     } else {
       total = FastestVectorKernels().exp_sum(logits.data(), static_cast<int64_t>(logits.size()), most);
     }
@@ -156,9 +181,9 @@ std::span<const TokenId> Sampler::Shortlist(std::span<const float> logits, float
   double reached = 0;
   const auto keep = [&] {
     std::size_t i = 0;
-    for (; i < tokens.size(); ++i) {
-      if (i == n_sorted) sort_until(std::min(tokens.size(), std::max<std::size_t>(64, 4 * n_sorted)));
-      const double own = weight(tokens[i]);
+    for (; i < keys_.size(); ++i) {
+      if (i == n_sorted) sort_until(std::min(keys_.size(), std::max<std::size_t>(64, 4 * n_sorted)));
+      const double own = weight(keys_[i]);
       if (i > 0 && ((options_.top_p < 1 && reached >= static_cast<double>(options_.top_p) * total) ||
                     own < static_cast<double>(options_.min_p))) {
         break;
@@ -168,13 +193,15 @@ std::span<const TokenId> Sampler::Shortlist(std::span<const float> logits, float
     return i;
   };
   std::size_t n_kept = keep();
-  while (n_kept == tokens.size() && n_kept < n_most) {
-    tokens = AtLeast(logits, most - *++below);
+  while (n_kept == keys_.size() && n_kept < n_most) {
+    ++below;
+    look();
     n_sorted = 0;
     reached = 0;
     n_kept = keep();
   }
-  return tokens.first(n_kept);
+  std::transform(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(n_kept), found_.begin(), TokenOf);
+  return std::span(found_).first(n_kept);
 }
 
 }  // namespace longheads

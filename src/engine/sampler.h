@@ -36,6 +36,8 @@ class Sampler {
   double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
   // Those whose logit is at least this, by id; until the next call.
   std::span<TokenId> AtLeast(std::span<const float> logits, float least);
+  // Fills keys_, which sort tokens by their logits: the likeliest first, of equals the lowest id.
+  void MakeKeys(std::span<const TokenId> tokens, std::span<const float> logits);
   // Those that top-k, top-p and min-p leave, the likeliest first. The sum that top-p is a share of is the
   // kernels', which round it in orders of their own.
   std::span<const TokenId> Shortlist(std::span<const float> logits, float most);
@@ -50,6 +52,7 @@ class Sampler {
   SamplerOptions options_;
   std::mt19937_64 random_;
   std::vector<TokenId> found_;  // AtLeast
+  std::vector<uint64_t> keys_;
   std::vector<float> weights_;
 };
 

@@ -38,9 +38,21 @@ uint64_t Int8Bytes(const ModelWeights& weights) {
   });
 }
 
-LinearProducts::LinearProducts(const LinearKernels& kernels, ComputeType compute, ThreadPool& pool)
+uint64_t PackedBytes(const ModelWeights& weights, ComputeType compute, const GemmKernels& gemm) {
+  const uint64_t element = compute == ComputeType::kBF16 && gemm.native_bf16 ? 2 : 4;
+  return SumOverLinears(weights, [&](const LinearWeights& linear) -> uint64_t {
+    const bool integers = compute == ComputeType::kInt8 && HasIntegers(linear.w.type);
+    if (&linear == &weights.output || integers) return 0;  // the vocabulary's are not packed at all
+    const int64_t panels = DivideUp(linear.n_out(), Gemm::kPanel);
+    return element * static_cast<uint64_t>(panels * Gemm::kPanel * linear.n_in());
+  });
+}
+
+LinearProducts::LinearProducts(const LinearKernels& kernels, ComputeType compute, bool keep_packed,
+                               ThreadPool& pool)
     : kernels_(kernels),
       compute_(compute),
+      keep_packed_(keep_packed),
       pool_(pool),
       panels_(static_cast<std::size_t>(pool.n_threads())) {}
 
@@ -143,18 +155,37 @@ void LinearProducts::Pack(const LinearProduct& product, std::byte* packed) {
   });
 }
 
-void LinearProducts::MultiplyPacked(std::span<const LinearProduct> products, int64_t n_rows,
-                                    const CancelToken* cancel) {
-  const auto bytes_of = [this](const LinearProduct& product) {
-    const Gemm& gemm = GemmFor(product.weights->w);
-    return gemm.n_panels() * gemm.panel_stride();
-  };
-  packed_.Reserve(SumOfTasks(products, bytes_of));
+int64_t LinearProducts::PackedSize(const LinearProduct& product) {
+  const Gemm& gemm = GemmFor(product.weights->w);
+  return gemm.n_panels() * gemm.panel_stride();
+}
+
+std::span<const std::byte* const> LinearProducts::Packed(std::span<const LinearProduct> products) {
+  packed_at_.clear();
+  if (!keep_packed_)
+    packed_.Reserve(
+        SumOfTasks(products, [this](const LinearProduct& product) { return PackedSize(product); }));
   std::byte* at = packed_.data();
   for (const LinearProduct& product : products) {
-    Pack(product, at);
-    at += bytes_of(product);
+    if (keep_packed_) {
+      Buffer<std::byte>& kept = kept_[product.weights];
+      if (kept.size() == 0) {
+        kept.Reset(PackedSize(product));
+        Pack(product, kept.data());
+      }
+      packed_at_.push_back(kept.data());
+    } else {
+      Pack(product, at);
+      packed_at_.push_back(at);
+      at += PackedSize(product);
+    }
   }
+  return packed_at_;
+}
+
+void LinearProducts::MultiplyPacked(std::span<const LinearProduct> products, int64_t n_rows,
+                                    const CancelToken* cancel) {
+  const std::span<const std::byte* const> packed = Packed(products);
   const std::byte* const x = Rounded(products[0], n_rows);
   const int64_t n_tiles = DivideUp(n_rows, Gemm::kTileRows);
   const auto tasks_of = [&](const LinearProduct& product) {
@@ -165,11 +196,9 @@ void LinearProducts::MultiplyPacked(std::span<const LinearProduct> products, int
     if (Cancelled(cancel)) return;
     const LinearProduct& product = ProductOf(products, task, tasks_of);
     const Gemm& gemm = GemmFor(product.weights->w);
-    const std::byte* packed = packed_.data();
-    for (const LinearProduct* before = products.data(); before != &product; ++before)
-      packed += bytes_of(*before);
+    const std::byte* const panels = packed[static_cast<std::size_t>(&product - products.data())];
     const int64_t panel = task / n_tiles, row = task % n_tiles * Gemm::kTileRows;
-    gemm.Multiply(panel, x + row * gemm.row_bytes(), packed + panel * gemm.panel_stride(),
+    gemm.Multiply(panel, x + row * gemm.row_bytes(), panels + panel * gemm.panel_stride(),
                   std::min(Gemm::kTileRows, n_rows - row), product.y + row * gemm.n(), thread);
   });
 }

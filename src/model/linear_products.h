@@ -1,12 +1,13 @@
 // The products of linear layers, in the model's compute type: Y = X W^T + bias.
 //
-// Prefill in float32 or bfloat16 de-quantises a layer's weights, packs them for GEMM, and forgets them with
-// the call; decode multiplies them as they lie in the file, in float32. Integer products keep weights laid
-// out anew (Int8Weights), and are one operation for both.
+// Prefill in float32 or bfloat16 de-quantises a layer's weights and packs them for GEMM, for the call or,
+// where they are to be kept, for all that come; decode multiplies them as they lie in the file, in float32.
+// Integer products keep weights laid out anew (Int8Weights), and are one operation for both.
 #pragma once
 
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "base/cancel.h"
@@ -35,13 +36,17 @@ struct LinearProduct {
 
 // Bytes of the weights that integer products lay out anew: of those that have integers.
 uint64_t Int8Bytes(const ModelWeights& weights);
+// Bytes of the layers' weights packed for prefill, but for a little that a library may pad them with: of
+// those that are not multiplied as integers.
+uint64_t PackedBytes(const ModelWeights& weights, ComputeType compute, const GemmKernels& gemm);
 
 class LinearProducts {
  public:
   // Activations are allocated in whole multiples of so many rows.
   static constexpr int64_t kRowUnit = Gemm::kTileRows;
 
-  LinearProducts(const LinearKernels& kernels, ComputeType compute, ThreadPool& pool);
+  // keep_packed: what Prefill packs stays, PackedBytes of it.
+  LinearProducts(const LinearKernels& kernels, ComputeType compute, bool keep_packed, ThreadPool& pool);
 
   // Lays weights out for integer products where that is the compute type and they have integers. Once for a
   // model.
@@ -59,8 +64,11 @@ class LinearProducts {
   static void ForEachKind(std::span<const LinearProduct> products, const Body& body);
   void AddBias(const LinearProduct& product, int64_t begin, int64_t end) const;  // to rows [begin, end)
   const Gemm& GemmFor(const TensorView& w);
+  int64_t PackedSize(const LinearProduct& product);
   // The weights of `product` packed for its Gemm, at `packed`.
   void Pack(const LinearProduct& product, std::byte* packed);
+  // The weights of each of `products` packed, until the next call.
+  std::span<const std::byte* const> Packed(std::span<const LinearProduct> products);
   // x of many rows as their products read it.
   const std::byte* Rounded(const LinearProduct& product, int64_t n_rows);
   void MultiplyPacked(std::span<const LinearProduct> products, int64_t n_rows, const CancelToken* cancel);
@@ -75,12 +83,15 @@ class LinearProducts {
 
   LinearKernels kernels_;
   ComputeType compute_;
+  bool keep_packed_;
   ThreadPool& pool_;
   std::vector<std::unique_ptr<Gemm>> gemms_;  // one for each shape of weights
   std::vector<Buffer<float>> panels_;         // per thread: one panel's weights de-quantised, [kPanel, k]
-  Buffer<std::byte> packed_;                  // the weights of one call
-  Buffer<std::byte> rounded_;                 // activations of one call, where products are not of float32
-  Buffer<int8_t> p_;                          // activations of one call, quantised
+  std::unordered_map<const LinearWeights*, Buffer<std::byte>> kept_;  // packed, where they are to be kept
+  Buffer<std::byte> packed_;                                          // else those of one call
+  std::vector<const std::byte*> packed_at_;                           // of one call
+  Buffer<std::byte> rounded_;  // activations of one call, where products are not of float32
+  Buffer<int8_t> p_;           // activations of one call, quantised
   Buffer<Int8BlockSums> blocks_;
 };
 

@@ -67,11 +67,12 @@ struct Transformer::Decode {
 
 Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
                          std::vector<LayerAttention> attention, const KernelChoice& kernels,
-                         ComputeType compute, KvType kv_type, ThreadPool& pool)
+                         ComputeType compute, KvType kv_type, ThreadPool& pool, bool keep_packed)
     : config_(config),
       weights_(std::move(weights)),
       kernels_(kernels),
       compute_(compute),
+      keep_packed_(keep_packed),
       pool_(pool),
       shape_{.n_heads = config.n_heads, .n_kv_heads = config.n_kv_heads, .head_dim = config.head_dim},
       kv_pool_(KvPool::Create({.n_layers = config.n_layers,
@@ -84,7 +85,7 @@ Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
                .int8 = *kernels.int8.table,
                .quantised = *kernels.quantised.table,
                .vector = *kernels.vector.table},
-              compute, pool),
+              compute, keep_packed, pool),
       prefill_(std::make_unique<Activations>()),
       decode_(std::make_unique<Decode>()) {
   linear_.Prepare(weights_);
@@ -383,8 +384,9 @@ uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
     const int64_t widest = std::max({config_.embed_dim, q_dim, config_.ffn_dim});
     return activations + static_cast<uint64_t>(n * (widest + widest / 32 * sizeof(Int8BlockSums)));
   }
-  const int64_t widest =
-      std::max((q_dim + 2 * kv_dim) * config_.embed_dim, 2 * config_.ffn_dim * config_.embed_dim);
+  const int64_t widest = keep_packed_ ? 0
+                                      : std::max((q_dim + 2 * kv_dim) * config_.embed_dim,
+                                                 2 * config_.ffn_dim * config_.embed_dim);
   // Activations are rounded to four bytes at most.
   const int64_t widest_row = std::max({config_.embed_dim, q_dim, config_.ffn_dim});
   const int64_t rounded = compute_ == ComputeType::kBF16 ? n * widest_row : 0;
@@ -400,7 +402,8 @@ uint64_t Transformer::NearBytes(int64_t n_tokens) const {
 }
 
 uint64_t Transformer::PreparedBytes() const {
-  return compute_ == ComputeType::kInt8 ? Int8Bytes(weights_) : 0;
+  const uint64_t integers = compute_ == ComputeType::kInt8 ? Int8Bytes(weights_) : 0;
+  return integers + (keep_packed_ ? PackedBytes(weights_, compute_, *kernels_.gemm.table) : 0);
 }
 
 uint64_t Transformer::DecodeWeightBytes() const {

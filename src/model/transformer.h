@@ -51,9 +51,10 @@ struct ForwardControl {
 
 class Transformer {
  public:
-  // The weights' file must outlive the transformer.
+  // The weights' file must outlive the transformer. keep_packed: LinearProducts'.
   Transformer(const ModelConfig& config, ModelWeights weights, std::vector<LayerAttention> attention,
-              const KernelChoice& kernels, ComputeType compute, KvType kv_type, ThreadPool& pool);
+              const KernelChoice& kernels, ComputeType compute, KvType kv_type, ThreadPool& pool,
+              bool keep_packed = false);
   ~Transformer();
 
   const ModelConfig& config() const { return config_; }
@@ -79,7 +80,7 @@ class Transformer {
   // logits [n_rows, vocab_size] of hidden [n_rows, embed_dim].
   void Logits(std::span<const float> hidden, std::span<float> logits);
 
-  // Bytes of the weights that were laid out anew, beside those in the file.
+  // Bytes of the weights that are laid out anew, beside those in the file: at once, or by the first prompt.
   uint64_t PreparedBytes() const;
   // Of near keys (attention/near_keys.h) in all layers once a sequence has n tokens.
   uint64_t NearBytes(int64_t n_tokens) const;
@@ -120,6 +121,7 @@ class Transformer {
   std::vector<LayerAttention> attention_;
   KernelChoice kernels_;
   ComputeType compute_;
+  bool keep_packed_;
   ThreadPool& pool_;
   HeadShape shape_;
   std::shared_ptr<KvPool> kv_pool_;

@@ -161,6 +161,21 @@ TEST_P(BitsTest, SeveralPromptsInOneCallEqualEachAlone) {
   EXPECT_TRUE(SameBits(hidden, alone));
 }
 
+TEST_P(BitsTest, NothingDependsOnWhetherWeightsStayPacked) {
+  const std::vector<int32_t> tokens = Tokens(300);
+  const auto read = [&](bool keep_packed) {
+    TinyTransformer tiny({.model = ModelFor(GetParam().compute),
+                          .attention = GetParam().attention,
+                          .backend = GetParam().backend,
+                          .compute = GetParam().compute,
+                          .kv_type = GetParam().kv_type,
+                          .keep_packed = keep_packed});
+    SequenceState sequence = tiny->NewSequence();
+    return tiny.Prefill(sequence, tokens, std::vector<int64_t>{200, 99, 1});
+  };
+  EXPECT_TRUE(SameBits(read(true), read(false)));
+}
+
 std::vector<Kind> Kinds() {
   std::vector<Kind> kinds;
   for (const char* const attention : {"full", kLongHeads}) {
@@ -182,6 +197,26 @@ INSTANTIATE_TEST_SUITE_P(Every, BitsTest, testing::ValuesIn(Kinds()), [](const a
                                           : kind.attention.substr(0, kind.attention.find(','))) +
          "_compute_" + std::string(NameOf(kind.compute)) + "_kv_" + NameOf(kind.kv_type);
 });
+
+// Whoever keeps them packed looks at the file no more.
+TEST(Transformer, KeepsWeightsAsTheFirstPromptPackedThem) {
+  const std::vector<int32_t> tokens = TinyTokens(40, kTiny.vocab_size, 1);
+  for (const bool keep_packed : {true, false}) {
+    TinyTransformer tiny({.model = kTiny, .keep_packed = keep_packed});
+    // Two layers, of which every matrix has one panel of 192 outputs: [64 + 2 * 32 of q, k, v, 32 of o, 2 *
+    // 48 and 32 of the feed-forward layer] x their inputs.
+    EXPECT_EQ(tiny->PreparedBytes(), keep_packed ? 4u * 2 * 192 * (3 * 32 + 64 + 2 * 32 + 48) : 0u);
+    const auto read = [&] {
+      SequenceState sequence = tiny->NewSequence();
+      return tiny.Prefill(sequence, tokens);
+    };
+    const std::vector<float> before = read();
+    for (const char* const name :
+         {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"})
+      tiny.Blank(fmt::format("blk.1.{}.weight", name));
+    EXPECT_EQ(SameBits(before, read()), keep_packed);
+  }
+}
 
 TEST(Transformer, LongHeadsSelectsPastBegin) {
   // So that the equalities above are about LongHeads: the same up to `begin` to rounding, other results past

@@ -45,7 +45,13 @@ TinyTransformer::TinyTransformer(const TinyTransformerOptions& options) : bytes_
   pool_ = std::make_unique<ThreadPool>(options.threads);
   transformer_ = std::make_unique<Transformer>(
       config, Must(ReadWeights(*file_, config)), Must(MakeAttention(options.attention, model)),
-      Must(ChooseKernels(options.backend)), options.compute, options.kv_type, *pool_);
+      Must(ChooseKernels(options.backend)), options.compute, options.kv_type, *pool_, options.keep_packed);
+}
+
+void TinyTransformer::Blank(const std::string& tensor) {
+  const TensorView* const view = file_->FindTensor(tensor);
+  LH_CHECK(view != nullptr);
+  std::memset(bytes_.data() + (view->data - bytes_.data()), 0, *BytesOf(view->type, view->elements()));
 }
 
 std::vector<float> TinyTransformer::Prefill(SequenceState& sequence, std::span<const int32_t> tokens,

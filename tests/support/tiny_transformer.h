@@ -19,6 +19,7 @@ struct TinyTransformerOptions {
   std::string backend = "auto";
   ComputeType compute = ComputeType::kF32;
   KvType kv_type = KvType::kF32;
+  bool keep_packed = false;
   int threads = 2;
   // What the model's file says beside.
   std::function<void(GgufBuilder&)> add_to_file = {};
@@ -40,6 +41,8 @@ class TinyTransformer {
   // The same, decoded one by one.
   std::vector<float> Decode(SequenceState& sequence, std::span<const int32_t> tokens);
   std::vector<float> Logits(std::span<const float> hidden);
+  // Zeros in the place of a tensor, float32 by float32 or block by block, in the file under the transformer.
+  void Blank(const std::string& tensor);
 
  private:
   std::vector<std::byte> bytes_;

@@ -153,23 +153,32 @@ void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
   ref::kVectorOps.from_q8_each(in + i, scales + i, n - i, out + i);
 }
 
+// Four at a time, each of which would wait for its last comparison.
 ScoreRange RangeOf(const float* scores, int64_t n) {
-  Vec least = hn::Set(kTag, ScoreRange().least);
-  Vec largest = hn::Set(kTag, ScoreRange().largest);
+  constexpr int64_t kVectors = 4;
+  Vec least[kVectors], largest[kVectors];
+  std::fill_n(least, kVectors, hn::Set(kTag, ScoreRange().least));
+  std::fill_n(largest, kVectors, hn::Set(kTag, ScoreRange().largest));
+  const auto take = [&](int64_t v, Vec score) {
+    least[v] = hn::IfThenElse(hn::Lt(score, least[v]), score, least[v]);
+    largest[v] = hn::IfThenElse(hn::Gt(score, largest[v]), score, largest[v]);
+  };
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Vec score = hn::LoadU(kTag, scores + i);
-    least = hn::IfThenElse(hn::Lt(score, least), score, least);
-    largest = hn::IfThenElse(hn::Gt(score, largest), score, largest);
+  for (; i + kVectors * kLanes <= n; i += kVectors * kLanes) {
+    take(0, hn::LoadU(kTag, scores + i));
+    take(1, hn::LoadU(kTag, scores + i + kLanes));
+    take(2, hn::LoadU(kTag, scores + i + 2 * kLanes));
+    take(3, hn::LoadU(kTag, scores + i + 3 * kLanes));
   }
-  if (i < n) {
-    const auto rest = hn::FirstN(kTag, static_cast<std::size_t>(n - i));
-    const Vec score = hn::MaskedLoad(rest, kTag, scores + i);
-    least = hn::IfThenElse(hn::And(rest, hn::Lt(score, least)), score, least);
-    largest = hn::IfThenElse(hn::And(rest, hn::Gt(score, largest)), score, largest);
+  for (; i + kLanes <= n; i += kLanes) take(0, hn::LoadU(kTag, scores + i));
+  for (int64_t v = 1; v < kVectors; ++v) {
+    least[0] = hn::Min(least[0], least[v]);
+    largest[0] = hn::Max(largest[0], largest[v]);
   }
-  return {.least = hn::GetLane(hn::MinOfLanes(kTag, least)),
-          .largest = hn::GetLane(hn::MaxOfLanes(kTag, largest))};
+  ScoreRange range = {.least = hn::GetLane(hn::MinOfLanes(kTag, least[0])),
+                      .largest = hn::GetLane(hn::MaxOfLanes(kTag, largest[0]))};
+  const ScoreRange rest = ref::kVectorOps.range(scores + i, n - i);
+  return {.least = std::min(range.least, rest.least), .largest = std::max(range.largest, rest.largest)};
 }
 
 int64_t CountAtLeast(const float* scores, int64_t n, float least) {
@@ -218,18 +227,27 @@ HWY_INLINE V Compressed(D, V values, M mask) {
 
 #endif
 
+// Most scores are below: four vectors are looked at together first.
 int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* indices) {
   const hn::RebindToSigned<Tag> integers;
   const Vec bound = hn::Set(kTag, least);
-  auto here = hn::Iota(integers, 0);
-  const auto step = hn::Set(integers, static_cast<int32_t>(kLanes));
+  const auto lanes = hn::Iota(integers, 0);
   int64_t count = 0;
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes, here = hn::Add(here, step)) {
-    const auto seen = hn::RebindMask(integers, hn::Ge(hn::LoadU(kTag, scores + i), bound));
+  const auto take = [&](int64_t at) {
+    const auto seen = hn::RebindMask(integers, hn::Ge(hn::LoadU(kTag, scores + at), bound));
+    const auto here = hn::Add(lanes, hn::Set(integers, static_cast<int32_t>(at)));
     hn::StoreU(Compressed(integers, here, seen), integers, indices + count);
     count += static_cast<int64_t>(hn::CountTrue(integers, seen));
+  };
+  const auto seen = [&](int64_t at) { return hn::Ge(hn::LoadU(kTag, scores + at), bound); };
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    const auto any =
+        hn::Or(hn::Or(seen(i), seen(i + kLanes)), hn::Or(seen(i + 2 * kLanes), seen(i + 3 * kLanes)));
+    if (hn::AllFalse(kTag, any)) continue;
+    for (int64_t v = 0; v < 4; ++v) take(i + v * kLanes);
   }
+  for (; i + kLanes <= n; i += kLanes) take(i);
   for (; i < n; ++i) {
     indices[count] = static_cast<int32_t>(i);
     count += scores[i] >= least ? 1 : 0;
