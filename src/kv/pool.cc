@@ -429,19 +429,17 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   if (!on_disk()) return;
   std::unique_lock lock(mutex_);
   const bool certain = asked == Asked::kAgain || asked == Asked::kForCertain;
-  if (asked != Asked::kPerhaps) {
-    uint64_t n_there = 0;
-    for (KvPage* const page : pages) {
-      if (asked == Asked::kAgain && page->plans_ < KvPage::kMostPlans) ++page->plans_;
-      if (certain) page->pins_.fetch_or(KvPage::kPlanned, std::memory_order_relaxed);
-      if (!page->frame_ || page->io_ == KvPage::Io::kReading) continue;
-      Touch(*page);
-      ++n_there;
-    }
-    if (certain) {
-      traffic_.planned += pages.size();
-      traffic_.planned_in_memory += n_there;
-    }
+  uint64_t n_there = 0;
+  for (KvPage* const page : pages) {
+    if (asked == Asked::kAgain && page->plans_ < KvPage::kMostPlans) ++page->plans_;
+    if (certain) page->pins_.fetch_or(KvPage::kPlanned, std::memory_order_relaxed);
+    if (!page->frame_ || page->io_ == KvPage::Io::kReading) continue;
+    Touch(*page);
+    ++n_there;
+  }
+  if (certain) {
+    traffic_.planned += pages.size();
+    traffic_.planned_in_memory += n_there;
   }
   std::array<PageTransfer, kMostReads> transfers;
   std::size_t n = 0;

@@ -101,10 +101,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   PinnedPage Read(KvPage& page);
   PinnedPage Write(KvPage& page);
 
-  // These will be asked for soon, in this order, for certain or likely: those that are not in memory are sent
-  // for, as many as there is room for. What may be asked for drives out no other. kAgain: for certain, by a
-  // generated token, and by others like it: what several of them named stays before what one named later.
-  // Nothing where pages do not leave memory.
+  // These will be asked for soon, in this order: for certain, likely or perhaps. Those that are in memory stay
+  // before others; the rest is sent for, as much as there is room for, what perhaps will be asked for only
+  // where it drives out nothing. kAgain: for certain, by a generated token, and by others like it: what
+  // several of them named stays before what one named later. Nothing where pages do not leave memory.
   enum class Asked : uint8_t { kAgain, kForCertain, kLikely, kPerhaps };
   void ReadAhead(std::span<KvPage* const> pages, Asked asked);
   // Somebody uses it all the time, or no longer: such pages stay in memory while others can go, as long as

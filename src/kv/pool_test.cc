@@ -339,6 +339,22 @@ TEST(KvPool, ReadAheadDrivesOutNothingWhereOnlyFreeRoomMayBeTaken) {
   EXPECT_TRUE(store.Holds(*adopted[3], 4));
 }
 
+TEST(KvPool, WhatMayBeAskedForStaysBeforeOthers) {
+  const Store store;
+  const auto pages = store.Filled(2 * static_cast<int>(kLeast));
+  const std::vector<KvPage*> all = AllOf(pages);
+  ASSERT_TRUE(store.pool->Flush(all));
+  const auto bring = [&](std::size_t begin, std::size_t n) {
+    for (std::size_t i = begin; i < begin + n; ++i)
+      EXPECT_TRUE(store.Holds(*all[i], static_cast<int>(i) + 1));
+  };
+  bring(0, kLeast);  // in the order in which they leave
+  KvPage* const named[] = {all[0], all[2]};
+  store.pool->ReadAhead(named, KvPool::Asked::kPerhaps);
+  bring(kLeast, kLeast / 2);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(store.pool->IsNear(*all[i]), i % 2 == 0) << i;
+}
+
 TEST(KvPool, WritesBeforeSomebodyWaitsForTheRoom) {
   constexpr int64_t kFrames = 16 * kLeast;
   const Store store(kFrames);
