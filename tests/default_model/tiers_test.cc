@@ -1,5 +1,5 @@
-// Real weights, and a text whose keys and values are all in memory, a tenth of them, 64 MiB of them, or in a
-// file that another engine wrote: every bit of what the model makes of it is the same.
+// Real weights, and a text whose keys and values are all in memory, a tenth of them, or in a file that
+// another engine wrote with 64 MiB of them in memory: every bit of what the model makes of it is the same.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -62,17 +62,15 @@ TEST_P(DefaultModelTiers, GiveTheBitsOfMemoryAlone) {
     traffic = engine->kv_traffic();
     return all;
   };
-  KvTraffic none, tenth, some;
+  KvTraffic none, tenth;
   const std::vector<float> expected = answers(0, none);
   const auto same = [&](const std::vector<float>& got) {
     return got.size() == expected.size() &&
            std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)) == 0;
   };
   EXPECT_TRUE(same(answers(8 << 20, tenth)));
-  EXPECT_TRUE(same(answers(64 << 20, some)));
   EXPECT_EQ(none.bytes_read, 0u);
-  EXPECT_GT(some.bytes_written, 0u);
-  EXPECT_GT(tenth.bytes_read, some.bytes_read);
+  EXPECT_GT(tenth.bytes_read, 0u);
 
   const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
   const std::string path =
@@ -86,12 +84,14 @@ TEST_P(DefaultModelTiers, GiveTheBitsOfMemoryAlone) {
     const Status read = ingest->Read(text, {});
     ASSERT_TRUE(read) << read.error().message;
     ASSERT_TRUE(ingest->Finish());
+    EXPECT_GT(engine->kv_traffic().bytes_written, 0u);
   }
-  {
-    const std::unique_ptr<Engine> engine = *Engine::Load(Options(GetParam(), 8 << 20));
+  for (const uint64_t kv_ram : {8 << 20, 64 << 20}) {
+    const std::unique_ptr<Engine> engine = *Engine::Load(Options(GetParam(), kv_ram));
     auto session = OpenContext(*engine, path);
     ASSERT_TRUE(session) << session.error().message;
-    EXPECT_TRUE(same(Ask(*engine, *session)));
+    EXPECT_TRUE(same(Ask(*engine, *session))) << kv_ram;
+    EXPECT_GT(engine->kv_traffic().bytes_read, 0u);
   }
   std::filesystem::remove(path);
 }
