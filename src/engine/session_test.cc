@@ -487,14 +487,15 @@ TEST(Sessions, GoBackBehindMoreTextThanTheirWindowsHold) {
         EXPECT_TRUE((*engine)->Prefill(session, std::span(tokens).first(n), Outputs::kNone, {}));
         return session;
       };
+      const Session whole = read(kLong);
       for (const int64_t n : {1400, 1666, 1792, 1900, 2048, 2100, 2304, 2500, 3000}) {
         Session fresh = read(n);
+        Session cancelled = (*engine)->Fork(fresh);
         const std::vector<float> expected = go_on(fresh);
-        Session longer = read(kLong);
+        Session longer = (*engine)->Fork(whole);
         ASSERT_TRUE((*engine)->Truncate(longer, n));
         ASSERT_TRUE(SameBits(go_on(longer), expected)) << "back to " << n;
         // A prompt that is cancelled in its second block of tokens.
-        Session cancelled = read(n);
         CancelToken cancel;
         int layers = 0;
         const ForwardControl control{.cancel = &cancel, .progress = [&](double) {
