@@ -107,6 +107,8 @@ AlignedMemory AllocateAligned(std::size_t size, std::size_t alignment) {
   return memory;
 }
 
+void DropContents(std::span<std::byte> memory) { madvise(memory.data(), memory.size(), MADV_DONTNEED); }
+
 uint64_t PeakMemory() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

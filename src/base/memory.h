@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 
 namespace longheads {
@@ -34,6 +35,10 @@ using AlignedMemory = std::unique_ptr<std::byte, FreeAligned>;
 // for such: who reads it from end to end meets fewer entries of the page table. Not zeroed: what is not
 // written to takes no memory, but for the rest of a huge page. Throws std::bad_alloc.
 AlignedMemory AllocateAligned(std::size_t size, std::size_t alignment);
+
+// The memory stays, what was in it is lost: the system has its pages back until they are written to again.
+// Bounds are whole pages of the system, of AllocateAligned's memory.
+void DropContents(std::span<std::byte> memory);
 
 // ---- For tests ----
 

@@ -90,23 +90,28 @@ Result<int> ShowInfo(const InfoOptions& options) {
   const MemoryPlan plan = engine->PlanMemory(n_tokens);
   Line("memory",
        fmt::format(
-           "for {} tokens: {} = weights {} + keys and values {} + tables of pages {} + method's state {} + "
-           "working memory {}; beside it the program's own, at most {}",
-           n_tokens, FormatBytes(plan.total()), FormatBytes(plan.weights), FormatBytes(plan.kv),
-           FormatBytes(plan.tables), FormatBytes(plan.state), FormatBytes(plan.working),
-           FormatBytes(kProgramBytes)));
+           "for {} tokens: {} = weights {} + working memory {} + the text's {}; beside it the program's own, "
+           "at most {}",
+           n_tokens, FormatBytes(plan.total()), FormatBytes(plan.weights), FormatBytes(plan.working),
+           FormatBytes(plan.text()), FormatBytes(kProgramBytes)));
+  Line("text", fmt::format("keys and values {} + tables of pages {} + method's state {} + larger blocks {}{}",
+                           FormatBytes(plan.kv), FormatBytes(plan.tables), FormatBytes(plan.state),
+                           FormatBytes(plan.large_blocks),
+                           engine->kv_ram() > 0 && plan.text() > engine->kv_ram()
+                               ? ": more than --kv-ram, since all but keys and values stays in memory"
+                               : ""));
   if (plan.disk > 0) {
     Line("disk",
          fmt::format("{} of keys and values, under {}", FormatBytes(plan.disk), options.model.kv_disk));
   }
   if (options.model.kv_blocks == 0 && BlockPartsMatter(*engine, n_tokens)) {
     engine->FitBlocksTo({.ram = engine->block_fit().ram, .parts = BlockFit::kLeastParts});
-    const uint64_t working = engine->PlanMemory(n_tokens).working;
+    const uint64_t blocks = engine->PlanMemory(n_tokens).large_blocks;
     Line("blocks",
          fmt::format(
-             "where the disk is slow and memory has room, a text is read in larger ones: working memory "
-             "is then up to {}, unless --kv-blocks is {}",
-             FormatBytes(working), BlockFit::kMostParts));
+             "where the disk is slow and memory has room, a text is read in larger ones: they take up to "
+             "{} then, unless --kv-blocks is {}",
+             FormatBytes(blocks), BlockFit::kMostParts));
   }
   const auto work = [](const ComputeCost& cost, std::string_view of) {
     return fmt::format("{:.3f} GFLOP{} = weights {:.3f} + attention {:.3f} + choosing keys {:.3f}",

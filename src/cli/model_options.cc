@@ -110,8 +110,8 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->capture_default_str()
       ->group(group);
   app.add_option("--kv-ram", options.kv_ram,
-                 "keys and values that are in memory at a time (512m, 2g); the rest is on disk. 0: all; of a "
-                 "context file's, as many as half of the free memory holds")
+                 "memory for texts (512m, 2g): keys and values that do not fit beside the method's state are "
+                 "on disk. 0: no limit; for a context file, half of the free memory")
       ->type_name("SIZE")
       ->capture_default_str()
       ->group(group);

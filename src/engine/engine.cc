@@ -231,16 +231,14 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   const auto n_pages = static_cast<uint64_t>(geometry.PagesFor(n));
   const bool on_disk = transformer_->kv_pool()->on_disk();
   plan.kv = n_pages * static_cast<uint64_t>(on_disk ? geometry.PageStride() : geometry.PageBytes());
-  plan.tables = n_pages * KvPool::kTableBytes;
-  if (kv_ram_ > 0 && plan.kv > kv_ram_) {
-    plan.disk = plan.kv;
-    plan.kv = kv_ram_;
+  plan.tables = transformer_->TableBytes(n);
+  plan.state = transformer_->PolicyBytes(n) + transformer_->NearBytes(n);
+  plan.large_blocks = transformer_->LargeBlockBytes(n);
+  plan.working = transformer_->WorkingBytes(n) - plan.large_blocks;
+  if (kv_ram_ > 0) {
+    const uint64_t near = transformer_->kv_pool()->PageBytesBeside(plan.text() - plan.kv);
+    if (plan.kv > near) plan.disk = std::exchange(plan.kv, near);
   }
-  for (const LayerAttention& layer : transformer_->attention()) {
-    plan.state += layer.policy->StateBytes(n);
-  }
-  plan.state += transformer_->NearBytes(n);
-  plan.working = transformer_->WorkingBytes(n);
   return plan;
 }
 
@@ -398,8 +396,8 @@ Status Engine::CheckMemory(const Session& session, int64_t n_new, int64_t n_gene
   const uint64_t near_keys = transformer_->NearBytes(insertion_.ModelSize(session.size()));
   const uint64_t state =
       now.state - std::min(now.state, near_keys - std::min(near_keys, session.state_.NearBytes()));
-  return CheckFits(then.kv - std::min({near, now.kv, then.kv}) + then.tables - now.tables + then.state -
-                       state + then.working,
+  const uint64_t there = std::min(near, now.kv) + now.tables + state;
+  return CheckFits(then.working + then.text() - std::min(there, then.text()),
                    n_generated > 0 ? fmt::format("{} more tokens, of which -n allows {},", n_new, n_generated)
                                    : fmt::format("{} more tokens", n_new));
 }

@@ -37,8 +37,9 @@ struct EngineOptions {
       "auto";                    // on: kept for all prompts to come; off; auto: bf16's, where memory allows
   std::string kv_type = "auto";  // auto (as compute), f32, bf16, q8
   std::string backend = "auto";  // kBackends
-  // Keys and values: bytes of them that are in memory at a time (0: all), the folder for the rest, and how
-  // much of it may be used (0: as the disk allows).
+  // What texts may take of memory (0: no limit), the folder for keys and values that then do not fit, and how
+  // much of it may be used (0: as the disk allows). A method's state and tables of pages stay in memory
+  // whatever the limit is, and so do a few pages.
   uint64_t kv_ram = 0;
   std::string kv_disk = "/var/tmp";
   uint64_t kv_disk_max = 0;
@@ -73,19 +74,21 @@ class Session {
 inline constexpr int64_t kMostTokens = int64_t{1} << 34;
 
 // What a process takes beside its plan, whatever the text: the program and its libraries, the vocabulary's
-// tables, each thread's scratch. Peaks are held to it by tests/cli/test_context_files.py, on 1, 2 and 4
-// threads.
+// tables, each thread's scratch. Peaks are held to it by tests/cli/test_memory.py, on 1, 2 and 4 threads.
 inline constexpr uint64_t kProgramBytes = 48 << 20;
 
 // Bytes. The process's peak is not more than 5% above the total and kProgramBytes.
 struct MemoryPlan {
-  uint64_t weights = 0;  // mapped from the file, and laid out anew
-  uint64_t kv = 0;       // keys and values of the text, as many as may be in memory
-  uint64_t tables = 0;   // what is known of each page, wherever it is
-  uint64_t state = 0;    // representations and the like
-  uint64_t working = 0;  // activations, one layer's weights de-quantised unless all are kept packed
-  uint64_t disk = 0;     // keys and values that do not fit: all of them pass through the disk then
-  uint64_t total() const { return weights + kv + tables + state + working; }
+  uint64_t weights = 0;       // mapped from the file, and laid out anew
+  uint64_t working = 0;       // activations, one layer's weights de-quantised unless all are kept packed
+  uint64_t kv = 0;            // keys and values of the text, as many as may be in memory
+  uint64_t tables = 0;        // what is known of each page, wherever it is
+  uint64_t state = 0;         // representations and the like
+  uint64_t large_blocks = 0;  // activations of a long text's blocks, beyond those of a short one's
+  uint64_t disk = 0;          // keys and values that do not fit: all of them pass through the disk then
+  // What EngineOptions::kv_ram is the limit of.
+  uint64_t text() const { return kv + tables + state + large_blocks; }
+  uint64_t total() const { return weights + working + text(); }
 };
 
 // Floating-point operations.
@@ -148,6 +151,7 @@ class Engine {
   std::string ExplainAttention(int64_t n_tokens = 0) const;
   std::string AttentionWarning(int64_t n_tokens) const;
   MemoryPlan PlanMemory(int64_t n_tokens) const;  // n_tokens: at most 2 * kMostTokens
+  uint64_t kv_ram() const { return kv_ram_; }
   // Whether memory, and the disk where pages leave it, have room for n_new tokens more: kOutOfMemory or kIo,
   // with the option to change, where they have not. Prefill looks itself; who generates much behind
   // it looks before, for both: `n_generated` of the tokens are an answer's, at most.

@@ -218,7 +218,8 @@ TEST(Engine, TellsWhatATextTakes) {
   EXPECT_EQ(plan.kv, 2u * 2 * 2 * 256 * 2 * 16 * 4);  // pages, layers, heads, tokens, K and V, dim, bytes
   EXPECT_GT(plan.state, none.state);
   EXPECT_GT(plan.tables, 0u);
-  EXPECT_EQ(plan.total(), plan.weights + plan.kv + plan.tables + plan.state + plan.working);
+  EXPECT_EQ(plan.total(),
+            plan.weights + plan.kv + plan.tables + plan.state + plan.working + plan.large_blocks);
 }
 
 TEST(Engine, EncodesPromptsAndSaysWhenThereIsNoTemplate) {

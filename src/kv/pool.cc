@@ -56,7 +56,8 @@ KvPool::~KvPool() = default;
 Status KvPool::UseDisk(const KvDiskOptions& options) {
   LH_CHECK(n_pages_ == 0 && options.file != nullptr);
   const uint64_t stride = static_cast<uint64_t>(geometry_.PageStride());
-  const auto least = static_cast<uint64_t>(std::max(kLeastPages, 2 * options.most_pinned));
+  const int64_t least_frames = std::max(kLeastPages, 2 * options.most_pinned);
+  const auto least = static_cast<uint64_t>(least_frames);
   if (options.ram_bytes < least * stride) {
     return InvalidInput(
         fmt::format("--kv-ram is {}, but must be {} at least: {} pages of this model's keys and values",
@@ -69,13 +70,30 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
   unused_.clear();
   slabs_.clear();
   n_frames_ = 0;
-  most_frames_ = static_cast<int64_t>(std::min<uint64_t>(options.ram_bytes, INT64_MAX) / stride);
+  ram_frames_ = static_cast<int64_t>(std::min<uint64_t>(options.ram_bytes, INT64_MAX) / stride);
+  least_frames_ = least_frames;
+  file_ = options.file;
+  on_disk_ = true;
+  Reserve(0, 0);
+  return {};
+}
+
+int64_t KvPool::FramesBeside(uint64_t reserved) const {
+  const auto stride = static_cast<uint64_t>(geometry_.PageStride());
+  const auto taken = static_cast<int64_t>(reserved / stride + (reserved % stride != 0 ? 1 : 0));
+  return std::max(least_frames_, ram_frames_ - std::min(taken, ram_frames_));
+}
+
+void KvPool::Reserve(uint64_t before, uint64_t now) {
+  if (!on_disk()) return;
+  std::lock_guard lock(mutex_);
+  reserved_ += now - before;
+  most_frames_ = FramesBeside(reserved_);
   // The pages that tokens are being added to, one of each layer and head, would be written again and again.
   const int64_t n_open = geometry_.n_layers * geometry_.n_kv_heads;
   most_dirty_ = std::min(most_frames_ / 4, std::max(most_frames_ / 16, 2 * n_open));
-  file_ = options.file;
-  on_disk_ = true;
-  return {};
+  DiscardSurplus();
+  SeeWhatPresses();
 }
 
 std::span<std::byte> KvPool::BytesOf(const KvPage& page) const {
@@ -186,11 +204,25 @@ PageFrame KvPool::FreeFrame() {
 
 void KvPool::GiveBack(PageFrame frame) {
   // NewFrame made room in both.
-  if (on_disk() && n_frames_ > most_frames_) {  // more than may be there came when all pages were pinned
-    --n_frames_;
-    unused_.push_back(std::move(frame));
+  if (on_disk() && n_frames_ > most_frames_) {  // all pages were pinned, or the memory has become less
+    Discard(std::move(frame));
   } else {
     free_.push_back(std::move(frame));
+  }
+}
+
+void KvPool::Discard(PageFrame frame) {
+  --n_frames_;
+  DropContents({frame.data(), static_cast<std::size_t>(geometry_.PageStride())});
+  unused_.push_back(std::move(frame));
+}
+
+void KvPool::DiscardSurplus() {
+  while (n_frames_ > most_frames_) {
+    PageFrame frame = FreeFrame();
+    if (!frame) frame = EvictOne(Evict::kSparingKept);
+    if (!frame) return;
+    Discard(std::move(frame));
   }
 }
 
@@ -258,6 +290,7 @@ PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
   // Of writes that an earlier request began, and that ended after it did. The pages are tried again.
   write_error_.reset();
   for (;;) {
+    DiscardSurplus();
     if (PageFrame frame = FreeFrame()) return frame;
     if (n_frames_ < most_frames_) return NewFrame();
     if (PageFrame frame = EvictOne(Evict::kSparingKept)) return frame;

@@ -1,6 +1,6 @@
 // All pages of a store, and the memory they are in. Without a file they stay there. With one, at most so many
-// bytes are in memory: the pages used longest ago go to the file, come back when they are asked for or
-// expected, and are held against their checksum when they do.
+// bytes are in memory, less what texts take beside their pages: the pages used longest ago go to the file,
+// come back when they are asked for or expected, and are held against their checksum when they do.
 #pragma once
 
 #include <array>
@@ -56,10 +56,11 @@ class PinnedPage {
 };
 
 struct KvDiskOptions {
-  uint64_t ram_bytes = UINT64_MAX;  // of pages that are in memory at a time
-  int64_t most_pinned = 0;          // pages that readers hold at a time, at most; they cannot leave
-  std::shared_ptr<PageFile> file;   // where pages go
-  std::string io = "auto";          // MakePageIo
+  uint64_t ram_bytes =
+      UINT64_MAX;           // of pages that are in memory at a time, and of reservations (kv/reservation.h)
+  int64_t most_pinned = 0;  // pages that readers hold at a time, at most; they cannot leave
+  std::shared_ptr<PageFile> file;  // where pages go
+  std::string io = "auto";         // MakePageIo
 };
 
 // Thread-safe, but for UseDisk.
@@ -78,7 +79,12 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // From now on pages may leave memory. Before there is any.
   Status UseDisk(const KvDiskOptions& options);
   bool on_disk() const { return on_disk_; }
-  int64_t ram_bytes() const { return most_frames_ * geometry_.PageStride(); }
+  int64_t ram_bytes() const { return ram_frames_ * geometry_.PageStride(); }
+  // Of them, those of pages beside so many reserved bytes: the least that UseDisk takes where those leave
+  // less.
+  uint64_t PageBytesBeside(uint64_t reserved) const {
+    return static_cast<uint64_t>(FramesBeside(reserved) * geometry_.PageStride());
+  }
   std::shared_ptr<PageFile> file() const;  // of WriteTo
   std::string_view io_name() const { return io_ ? io_->name() : "none"; }
 
@@ -101,9 +107,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   PinnedPage Read(KvPage& page);
   PinnedPage Write(KvPage& page);
 
-  // These will be asked for soon, in this order: for certain, likely or perhaps. Those that are in memory stay
-  // before others; the rest is sent for, as much as there is room for, what perhaps will be asked for only
-  // where it drives out nothing. kAgain: for certain, by a generated token, and by others like it: what
+  // These will be asked for soon, in this order: for certain, likely or perhaps. Those that are in memory
+  // stay before others; the rest is sent for, as much as there is room for, what perhaps will be asked for
+  // only where it drives out nothing. kAgain: for certain, by a generated token, and by others like it: what
   // several of them named stays before what one named later. Nothing where pages do not leave memory.
   enum class Asked : uint8_t { kAgain, kForCertain, kLikely, kPerhaps };
   void ReadAhead(std::span<KvPage* const> pages, Asked asked);
@@ -132,9 +138,13 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
  private:
   friend class PinnedPage;
+  friend class KvReservation;
 
   KvPool(const KvGeometry& geometry, const VectorKernels& conversions)
       : geometry_(geometry), layout_(MakePageLayout(geometry.type, geometry.head_dim, conversions)) {}
+
+  int64_t FramesBeside(uint64_t reserved) const;
+  void Reserve(uint64_t before, uint64_t now);
 
   std::shared_ptr<KvPage> Own(std::unique_ptr<KvPage> page);
   void Release(KvPage* page);
@@ -156,6 +166,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   PageFrame TakeFrame(std::unique_lock<std::mutex>& lock);
   PageFrame FreeFrame();
   void GiveBack(PageFrame frame);
+  // The frame's memory goes back to the system.
+  void Discard(PageFrame frame);
+  // What reservations took of the pages' memory, as far as nothing has to be waited for.
+  void DiscardSurplus();
   void Settle(KvPage& page, PageFrame frame);
   void Touch(KvPage& page);
   void Unlink(KvPage& page);
@@ -190,10 +204,14 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   std::vector<PageFrame> unused_;  // of the slabs: not among the n_frames_
   std::vector<PageFrame> free_;
   int64_t n_pages_ = 0;
-  int64_t n_frames_ = 0;     // of pages, and free
-  int64_t most_frames_ = 0;  // with a file
-  int64_t most_dirty_ = 0;   // more than these are written before somebody waits for their room
-  int64_t n_reading_ = 0;    // transfers under way
+  int64_t n_frames_ = 0;  // of pages, and free
+  // With a file: what UseDisk was given, and the least it takes; of pages, beside what is reserved.
+  int64_t ram_frames_ = 0;
+  int64_t least_frames_ = 0;
+  uint64_t reserved_ = 0;  // bytes
+  int64_t most_frames_ = 0;
+  int64_t most_dirty_ = 0;  // more than these are written before somebody waits for their room
+  int64_t n_reading_ = 0;   // transfers under way
   int64_t n_writing_ = 0;
   int64_t n_dirty_ = 0;  // pages in memory that are not on disk
   int64_t n_kept_ = 0;   // wherever they are

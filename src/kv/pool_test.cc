@@ -2,19 +2,23 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "kv/reservation.h"
 #include "kv/sequence.h"
 
 namespace longheads {
@@ -240,6 +244,113 @@ TEST(KvPool, KeptPagesMakeRoomWhereAllOthersArePinned) {
   pinned.erase(pinned.begin());
   EXPECT_TRUE(store.Holds(*pages[kLeast], static_cast<int>(kLeast) % 251 + 1));
   EXPECT_LE(store.pool->n_near(), kLeast);
+}
+
+// Of this process, in bytes.
+int64_t Resident() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(KvPool, WhatIsReservedIsTakenFromItsPagesAndGoesBackToTheSystem) {
+  constexpr int64_t kPages = 4000, kFewer = 500;
+  const int64_t stride = kGeometry.PageStride();
+  const Store store(kPages);
+  const auto pages = store.Filled(kPages);
+  store.FlushOnceNothingFails(pages);
+  EXPECT_EQ(store.pool->n_near(), kPages);
+  const int64_t before = Resident();
+  {
+    KvReservation reservation(store.pool);
+    reservation.Set(static_cast<uint64_t>((kPages - kFewer) * stride));
+    EXPECT_EQ(store.pool->n_near(), kFewer);
+    EXPECT_LT(Resident(), before - (kPages - kFewer) * stride * 9 / 10);
+    for (std::size_t i = 0; i < kPages; ++i) {
+      ASSERT_TRUE(store.Holds(*pages[i], static_cast<int>(i) % 251 + 1));
+    }
+    EXPECT_EQ(store.pool->n_near(), kFewer);
+    EXPECT_EQ(store.pool->ram_bytes(), kPages * stride);
+    reservation.Set(0);
+    reservation.Set(1);  // of a page
+    for (const auto& page : pages) store.pool->Read(*page);
+    EXPECT_EQ(store.pool->n_near(), kPages - 1);
+  }
+  for (const auto& page : pages) store.pool->Read(*page);
+  EXPECT_EQ(store.pool->n_near(), kPages);
+}
+
+TEST(KvPool, ReservationsAddUpAndLeaveTheLeastThereIs) {
+  constexpr int64_t kPages = 4 * kLeast;
+  const auto stride = static_cast<uint64_t>(kGeometry.PageStride());
+  const Store store(kPages);
+  const auto pages = store.Filled(kPages);
+  store.FlushOnceNothingFails(pages);
+  const auto n_near = [&] {
+    for (const auto& page : pages) store.pool->Read(*page);
+    return store.pool->n_near();
+  };
+  KvReservation one(store.pool);
+  one.Set(kLeast * stride);
+  KvReservation two = one.Fresh();
+  two.Set(kLeast * stride);
+  EXPECT_EQ(n_near(), 2 * kLeast);
+  EXPECT_EQ(store.pool->PageBytesBeside(2 * kLeast * stride), 2 * kLeast * stride);
+  two = std::move(one);
+  EXPECT_EQ(n_near(), 2 * kLeast);
+  two.Set(UINT64_MAX / 2);
+  EXPECT_EQ(n_near(), kLeast);
+  EXPECT_EQ(store.pool->PageBytesBeside(UINT64_MAX), kLeast * stride);
+  two = KvReservation(store.pool);
+  EXPECT_EQ(n_near(), 3 * kLeast);  // `one` has what `two` was before
+}
+
+TEST(KvPool, WhatForksHaveInCommonIsReservedOnce) {
+  constexpr int64_t kPages = 16 * kLeast;
+  const auto stride = static_cast<uint64_t>(kGeometry.PageStride());
+  const Store store(kPages);
+  const auto pages = store.Filled(kPages);
+  store.FlushOnceNothingFails(pages);
+  const auto reserved = [&] {  // in units of kLeast pages
+    for (const auto& page : pages) store.pool->Read(*page);
+    return 16 - store.pool->n_near() / kLeast;
+  };
+  const auto unit = static_cast<uint64_t>(kLeast) * stride;
+  std::optional<KvSharedReservation> text(store.pool);
+  text->GrowTo(3 * unit);
+  text->GrowTo(2 * unit);  // it only grows
+  std::optional<KvSharedReservation> fork = text->Fork();
+  EXPECT_EQ(reserved(), 3);
+  fork->GrowTo(5 * unit);
+  EXPECT_EQ(reserved(), 5);
+  text->GrowTo(4 * unit);
+  EXPECT_EQ(reserved(), 6);
+  fork->GrowTo(6 * unit);
+  EXPECT_EQ(reserved(), 7);
+  text.reset();
+  EXPECT_EQ(reserved(), 6);
+  fork.reset();
+  EXPECT_EQ(reserved(), 0);
+}
+
+TEST(KvPool, PagesThatAreNotOnDiskYetLeaveForAReservationOnceTheyAre) {
+  constexpr int64_t kPages = 4 * kLeast;
+  const Store store(kPages);
+  const auto pages = store.Filled(kPages);
+  KvReservation reservation(store.pool);
+  reservation.Set(static_cast<uint64_t>(2 * kLeast * kGeometry.PageStride()));
+  for (std::size_t i = 0; i < kPages; ++i) ASSERT_TRUE(store.Holds(*pages[i], static_cast<int>(i) % 251 + 1));
+  const auto more = store.Filled(static_cast<int>(kLeast));
+  EXPECT_LE(store.pool->n_near(), 2 * kLeast);
+}
+
+TEST(KvPool, NothingIsReservedWherePagesStay) {
+  const auto pool = KvPool::Create(kGeometry);
+  KvReservation reservation(pool);
+  reservation.Set(UINT64_MAX);
+  const auto page = pool->Acquire();
+  EXPECT_EQ(pool->n_pages(), 1);
 }
 
 TEST(KvPool, PinnedPagesStayWhereTheyAre) {

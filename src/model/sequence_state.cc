@@ -7,7 +7,12 @@
 namespace longheads {
 
 SequenceState SequenceState::Fork() const {
-  SequenceState fork{.kv = kv.Fork(), .policies = {}, .near = {}, .unchanged = unchanged};
+  SequenceState fork{.kv = kv.Fork(),
+                     .policies = {},
+                     .near = {},
+                     .reserved = reserved.Fork(),
+                     .reserved_near = reserved_near.Fresh(),
+                     .unchanged = unchanged};
   for (const auto& policy : policies) fork.policies.push_back(policy->Fork());
   for (const auto& keys : near) fork.near.push_back(keys ? keys->Fresh() : nullptr);
   return fork;

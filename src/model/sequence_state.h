@@ -9,6 +9,7 @@
 #include "attention/near_keys.h"
 #include "attention/state_archive.h"
 #include "base/result.h"
+#include "kv/reservation.h"
 #include "kv/sequence.h"
 
 namespace longheads {
@@ -17,6 +18,8 @@ struct SequenceState {
   KvSequence kv;
   std::vector<std::unique_ptr<PolicyState>> policies;  // one per layer
   std::vector<std::unique_ptr<NearKeys>> near;         // one per layer; null where its policy wants none
+  KvSharedReservation reserved;                        // of the tables of pages, and the policies' states
+  KvReservation reserved_near;                         // of near keys
 
   // Tokens [0, unchanged) are as they were when the states were last saved: Truncate lowers it, who has saved
   // raises it to size().

@@ -87,6 +87,7 @@ Transformer::Transformer(const ModelConfig& config, ModelWeights weights,
                .vector = *kernels.vector.table},
               compute, keep_packed, pool),
       prefill_(std::make_unique<Activations>()),
+      reserved_(kv_pool_),
       decode_(std::make_unique<Decode>()) {
   linear_.Prepare(weights_);
   SetAttention(std::move(attention));
@@ -127,7 +128,11 @@ void Transformer::SetAttention(std::vector<LayerAttention> attention) {
 }
 
 SequenceState Transformer::NewSequence() const {
-  SequenceState sequence{.kv = KvSequence(kv_pool_), .policies = {}, .near = {}};
+  SequenceState sequence{.kv = KvSequence(kv_pool_),
+                         .policies = {},
+                         .near = {},
+                         .reserved = KvSharedReservation(kv_pool_),
+                         .reserved_near = KvReservation(kv_pool_)};
   for (const LayerAttention& layer : attention_) {
     sequence.policies.push_back(layer.policy->NewState());
     // Where rotations follow the length, what was turned by older ones would not do.
@@ -208,7 +213,12 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
             fmt::format("token id {} is outside the vocabulary (0 .. {})", token, config_.vocab_size - 1));
       }
     }
-    EnsureRotations(item.sequence->size() + static_cast<int64_t>(item.tokens.size()));
+    const int64_t n_end = item.sequence->size() + static_cast<int64_t>(item.tokens.size());
+    EnsureRotations(n_end);
+    const int64_t n_in_pages =
+        RoundUp(n_end, kPageTokens);  // the same for the next tokens, for the most part
+    item.sequence->reserved_near.Set(NearBytes(n_in_pages));
+    item.sequence->reserved.GrowTo(TableBytes(n_in_pages) + PolicyBytes(n_in_pages));
   }
   const auto emit = [&](const float* x) {
     const std::size_t at = hidden.size();
@@ -256,6 +266,7 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
   const int64_t first = sequence.size();
   const int64_t embed = config_.embed_dim;
   const int64_t ffn = config_.ffn_dim;
+  reserved_.Set(std::max(reserved_.bytes(), BeyondUsualBlock(n)));  // it stays for the blocks to come
   a.Reserve(config_, RoundUp(n, LinearProducts::kRowUnit));
   sequence.kv.Reserve(first + n);
 
@@ -374,8 +385,8 @@ uint64_t Transformer::ActivationBytes() const {
          static_cast<uint64_t>(2 * (config_.embed_dim + heads * config_.head_dim + config_.ffn_dim));
 }
 
-uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
-  const int64_t n = RoundUp(std::min(n_tokens, TokenBlock(n_tokens)), LinearProducts::kRowUnit);
+uint64_t Transformer::BlockBytes(int64_t n_tokens) const {
+  const int64_t n = RoundUp(n_tokens, LinearProducts::kRowUnit);
   const int64_t q_dim = config_.n_heads * config_.head_dim;
   const int64_t kv_dim = config_.n_kv_heads * config_.head_dim;
   const uint64_t activations = static_cast<uint64_t>(n) * ActivationBytes();
@@ -391,6 +402,16 @@ uint64_t Transformer::WorkingBytes(int64_t n_tokens) const {
   const int64_t widest_row = std::max({config_.embed_dim, q_dim, config_.ffn_dim});
   const int64_t rounded = compute_ == ComputeType::kBF16 ? n * widest_row : 0;
   return activations + sizeof(float) * static_cast<uint64_t>(widest + rounded);
+}
+
+uint64_t Transformer::TableBytes(int64_t n_tokens) const {
+  return static_cast<uint64_t>(kv_pool_->geometry().PagesFor(n_tokens)) * KvPool::kTableBytes;
+}
+
+uint64_t Transformer::PolicyBytes(int64_t n_tokens) const {
+  uint64_t bytes = 0;
+  for (const LayerAttention& layer : attention_) bytes += layer.policy->StateBytes(n_tokens);
+  return bytes;
 }
 
 uint64_t Transformer::NearBytes(int64_t n_tokens) const {

@@ -82,12 +82,17 @@ class Transformer {
 
   // Bytes of the weights that are laid out anew, beside those in the file: at once, or by the first prompt.
   uint64_t PreparedBytes() const;
-  // Of near keys (attention/near_keys.h) in all layers once a sequence has n tokens.
+  // What a sequence of n tokens takes beside its pages: tables of where they are, the policies' states in all
+  // layers, and near keys (attention/near_keys.h).
+  uint64_t TableBytes(int64_t n_tokens) const;
+  uint64_t PolicyBytes(int64_t n_tokens) const;
   uint64_t NearBytes(int64_t n_tokens) const;
   // Bytes, in the file, of the weights that every decoded token meets.
   uint64_t DecodeWeightBytes() const;
-  // Bytes of working memory that a prefill of n tokens takes beside weights and cache.
-  uint64_t WorkingBytes(int64_t n_tokens) const;
+  // Bytes of working memory that a prefill of n tokens takes beside weights and cache; and those of them that
+  // are taken from the pages', where these leave memory: of blocks that are larger only for that.
+  uint64_t WorkingBytes(int64_t n_tokens) const { return BlockBytes(LargestBlock(n_tokens)); }
+  uint64_t LargeBlockBytes(int64_t n_tokens) const { return BeyondUsualBlock(LargestBlock(n_tokens)); }
 
   // Tokens that go through a layer together: each weight is de-quantised once per so many, or the nearest
   // whole steps of the policies.
@@ -113,6 +118,13 @@ class Transformer {
   void Embed(int32_t token, float* out) const;
   void EnsureRotations(int64_t n_tokens);
   uint64_t ActivationBytes() const;  // of a token
+  int64_t LargestBlock(int64_t n_tokens) const { return std::min(n_tokens, TokenBlock(n_tokens)); }
+  // Of working memory, for a block of n tokens: all of it, and more than one at the beginning of a text
+  // takes.
+  uint64_t BlockBytes(int64_t n_tokens) const;
+  uint64_t BeyondUsualBlock(int64_t n_tokens) const {
+    return BlockBytes(n_tokens) - BlockBytes(std::min(n_tokens, TokenBlock(0)));
+  }
   // In a call after which the sequence has n_end tokens.
   AttendingSequence Attending(SequenceState& sequence, int64_t layer, int64_t n_end) const;
 
@@ -133,6 +145,7 @@ class Transformer {
   AttentionRunner runner_;
   LinearProducts linear_;
   std::unique_ptr<Activations> prefill_;  // of a token block
+  KvReservation reserved_;                // of what it takes beyond the usual
   std::unique_ptr<Decode> decode_;
 };
 
