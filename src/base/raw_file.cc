@@ -361,6 +361,11 @@ Result<uint64_t> FreeSpace(const std::string& path) {
   return CheckedMul(info.f_bavail, info.f_frsize).value_or(std::numeric_limits<uint64_t>::max());
 }
 
+bool RefusesDirect(const std::string& folder) {
+  const Result<RawFile> file = RawFile::Temporary(folder, /*direct=*/true);
+  return file && !file->direct();
+}
+
 bool LiesInMemory(const std::string& path) {
   struct statfs info {};
   return statfs(path.c_str(), &info) == 0 &&

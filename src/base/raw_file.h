@@ -96,6 +96,9 @@ Status SyncFolderOf(const std::string& path);
 Result<uint64_t> FreeSpace(const std::string& path);
 // Whether what is written to the file system of `path` stays in memory, as on tmpfs.
 bool LiesInMemory(const std::string& path);
+// Whether files of the folder cannot be read and written past the system's cache (RawFile::direct). Not where
+// it cannot be tried.
+bool RefusesDirect(const std::string& folder);
 
 // Error{kIo, "PATH: cannot DOING: what the system said"}, with what to do where the disk is full.
 Error FileError(std::string_view path, std::string_view doing, int error);

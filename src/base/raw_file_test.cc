@@ -418,6 +418,15 @@ TEST_F(RawFileTest, KnowsWhatLiesInMemory) {
   }
 }
 
+TEST_F(RawFileTest, KnowsWhereTheCacheCannotBePassed) {
+  EXPECT_EQ(RefusesDirect(folder_), !RawFile::Temporary(folder_, /*direct=*/true)->direct());
+  EXPECT_FALSE(RefusesDirect(Path("none")));
+  const ScriptedFaults faults([](const FileOperation& operation) {
+    return FileFaults::Verdict{.error = operation.call == FileCall::kReopenDirect ? EINVAL : 0};
+  });
+  EXPECT_TRUE(RefusesDirect(folder_));
+}
+
 TEST_F(RawFileTest, KnowsTheFreeSpace) {
   const auto space = FreeSpace(folder_);
   ASSERT_TRUE(space);

@@ -42,7 +42,7 @@ void AnnounceReading(const Engine& engine, int64_t n_tokens, const std::string& 
   Note("{}: {} tokens, {} threads, {}\n", engine.file().name(), n_tokens, engine.threads(),
        engine.DescribeKernels());
   Note("{}\n", engine.ExplainAttention(n_tokens));
-  NoteDiskInMemory(folder);
+  NoteDisk(folder);
   const std::string warning = engine.AttentionWarning(n_tokens);
   if (!warning.empty()) Note("warning: {}\n", warning);
   if (engine.CallUnit() == 0)

@@ -198,9 +198,12 @@ Status FitBlocks(Engine& engine, const ModelOptions& options, int64_t n_tokens, 
   return {};
 }
 
-void NoteDiskInMemory(const std::string& folder) {
-  if (!LiesInMemory(folder)) return;
-  Note("note: the files of {} are in memory: keys and values that go there take it all the same\n", folder);
+void NoteDisk(const std::string& folder) {
+  if (LiesInMemory(folder)) {
+    Note("note: the files of {} are in memory: keys and values that go there take it all the same\n", folder);
+  } else if (RefusesDirect(folder)) {
+    Note("note: the files of {} go through the system's cache, which takes memory beside --kv-ram\n", folder);
+  }
 }
 
 }  // namespace longheads

@@ -43,7 +43,8 @@ Result<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options);
 // Where a text of n tokens will not stay in memory: token blocks of as many parts as --kv-blocks says, or as
 // the disk is fast enough for, and memory has room for. Only an interrupt is an error.
 Status FitBlocks(Engine& engine, const ModelOptions& options, int64_t n_tokens, bool quiet);
-// A note on stderr where pages that go to the folder stay in memory all the same.
-void NoteDiskInMemory(const std::string& folder);
+// A note on stderr where pages that go to the folder stay in memory all the same, or may, in the system's
+// cache.
+void NoteDisk(const std::string& folder);
 
 }  // namespace longheads
