@@ -186,9 +186,12 @@ class InfLlm::State : public PolicyState {
     return {{"block_cache_hits", sum.hits}, {"block_cache_misses", sum.misses}};
   }
   static uint64_t BytesFor(const InfLlm& policy, int64_t n) {
-    const int64_t masses = 3 * std::min(MassPages(policy.options_), PagesFor(n)) * kPageTokens;
     const int64_t vectors = VectorBlocksFor(policy.BlocksOf(n)) * kVectors * policy.shape_.head_dim;
-    return sizeof(float) * static_cast<uint64_t>(policy.shape_.n_heads * (masses + vectors));
+    return sizeof(float) * static_cast<uint64_t>(policy.shape_.n_heads * vectors) + MassBytesFor(policy, n);
+  }
+  static uint64_t MassBytesFor(const InfLlm& policy, int64_t n) {
+    const int64_t masses = 3 * std::min(MassPages(policy.options_), PagesFor(n)) * kPageTokens;
+    return sizeof(float) * static_cast<uint64_t>(policy.shape_.n_heads * masses);
   }
 
   std::string Layout() const override {
@@ -389,6 +392,7 @@ int64_t InfLlm::PlanTokens(int64_t) const {
 }
 
 uint64_t InfLlm::StateBytes(int64_t n) const { return State::BytesFor(*this, n); }
+uint64_t InfLlm::RewrittenBytes(int64_t n) const { return State::MassBytesFor(*this, n); }
 
 InfLlm::CacheStatistics InfLlm::StatisticsOf(const PolicyState& state) {
   return static_cast<const State&>(state).statistics();

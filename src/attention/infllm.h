@@ -48,6 +48,7 @@ class InfLlm : public Policy {
   std::string Warning(int64_t) const override { return ""; }
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;
+  uint64_t RewrittenBytes(int64_t n) const override;
 
   // What a device that holds max_cached_block blocks, and drops those unused for longest, would have found
   // there; with per_head a device of that size for each head. Nothing here depends on it: blocks lie in the

@@ -746,9 +746,14 @@ std::string LongHeads::Explain() const {
 
 uint64_t LongHeads::StateBytes(int64_t n) const {
   const int64_t n_blocks = State::BlocksFor(n / options_.chunk);
+  return sizeof(float) * static_cast<uint64_t>(shape_.head_dim * n_rep_heads() * State::kBlock * n_blocks) +
+         RewrittenBytes(n);
+}
+
+// The queries of the newest chunk.
+uint64_t LongHeads::RewrittenBytes(int64_t) const {
   return sizeof(float) *
-         static_cast<uint64_t>(shape_.head_dim * (n_rep_heads() * State::kBlock * n_blocks +
-                                                  State::QueryTokensFor(options_.chunk) * shape_.n_heads));
+         static_cast<uint64_t>(shape_.head_dim * State::QueryTokensFor(options_.chunk) * shape_.n_heads);
 }
 
 // ---- How it is made

@@ -60,6 +60,7 @@ class LongHeads : public Policy {
   std::string Warning(int64_t n_tokens) const override;
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;
+  uint64_t RewrittenBytes(int64_t n) const override;
 
  private:
   class State;

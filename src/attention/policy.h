@@ -172,8 +172,10 @@ class Policy {
     return {.attended = static_cast<double>(shape.n_heads * n)};
   }
 
-  // Bytes of state for n tokens of one layer, for the memory plan.
+  // Bytes of state for n tokens of one layer, for the memory plan; and those of them that calls write anew
+  // instead of adding to them: forks do not share these for long.
   virtual uint64_t StateBytes(int64_t) const { return 0; }
+  virtual uint64_t RewrittenBytes(int64_t) const { return 0; }
 };
 
 }  // namespace longheads

@@ -108,6 +108,7 @@ AlignedMemory AllocateAligned(std::size_t size, std::size_t alignment) {
 }
 
 void DropContents(std::span<std::byte> memory) { madvise(memory.data(), memory.size(), MADV_DONTNEED); }
+void KeepSmallPages(std::span<std::byte> memory) { madvise(memory.data(), memory.size(), MADV_NOHUGEPAGE); }
 
 uint64_t PeakMemory() {
   std::ifstream status("/proc/self/status");

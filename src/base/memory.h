@@ -39,6 +39,9 @@ AlignedMemory AllocateAligned(std::size_t size, std::size_t alignment);
 // The memory stays, what was in it is lost: the system has its pages back until they are written to again.
 // Bounds are whole pages of the system, of AllocateAligned's memory.
 void DropContents(std::span<std::byte> memory);
+// From now on in small pages of the system: it may make a huge one of any of them at any time, and so take
+// anew what was dropped beside.
+void KeepSmallPages(std::span<std::byte> memory);
 
 // ---- For tests ----
 

@@ -97,7 +97,7 @@ Result<int> ShowInfo(const InfoOptions& options) {
   Line("text", fmt::format("keys and values {} + tables of pages {} + method's state {} + larger blocks {}{}",
                            FormatBytes(plan.kv), FormatBytes(plan.tables), FormatBytes(plan.state),
                            FormatBytes(plan.large_blocks),
-                           engine->kv_ram() > 0 && plan.text() > engine->kv_ram()
+                           !engine->KeepsToRam(n_tokens)
                                ? ": more than --kv-ram, since all but keys and values stays in memory"
                                : ""));
   if (plan.disk > 0) {

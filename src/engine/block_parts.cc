@@ -65,7 +65,8 @@ Result<MeasuredBlockParts> FitBlocksToDisk(Engine& engine, int64_t n_tokens, con
   BlockFit fit = engine.block_fit();
   fit.parts = chosen.parts;
   engine.FitBlocksTo(fit);
-  while (fit.parts < BlockFit::kMostParts && !engine.CheckOpening(n_tokens)) {
+  const auto has_room = [&] { return engine.KeepsToRam(n_tokens) && engine.CheckOpening(n_tokens); };
+  while (fit.parts < BlockFit::kMostParts && !has_room()) {
     fit.parts *= 2;
     engine.FitBlocksTo(fit);
   }

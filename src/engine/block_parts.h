@@ -28,8 +28,8 @@ struct MeasuredBlockParts {
 // second or so of a small model. kCancelled where it was interrupted.
 Result<MeasuredBlockParts> MeasureBlockParts(Engine& engine, const CancelToken* cancel);
 
-// Measures, and makes the engine read a text of n tokens in such blocks; in more parts where memory has no
-// room for so large ones. What it chose.
+// Measures, and makes the engine read a text of n tokens in such blocks; in more parts where memory, or what
+// the engine may take of it, has no room for so large ones. What it chose.
 Result<MeasuredBlockParts> FitBlocksToDisk(Engine& engine, int64_t n_tokens, const CancelToken* cancel);
 
 }  // namespace longheads

@@ -89,9 +89,10 @@ TEST(BlockParts, AreFewOnASlowDiskAsFarAsMemoryHasRoom) {
   constexpr int64_t kMany = 200'000;
   const ModelFile model(TinyLlama(TinyLlamaOptions()));
   EngineOptions options = Options(model);
+  options.kv_ram = 1 << 30;
   const auto engine = *Engine::Load(options);
   const auto plan = [&](int64_t parts) {
-    engine->FitBlocksTo({.ram = int64_t{1} << 40, .parts = parts});
+    engine->FitBlocksTo({.parts = parts});
     return engine->PlanMemory(kMany).total();
   };
   const uint64_t in_4 = plan(4), in_8 = plan(8), in_32 = plan(32);
@@ -107,6 +108,15 @@ TEST(BlockParts, AreFewOnASlowDiskAsFarAsMemoryHasRoom) {
   const PretendedMemory little(in_8 + (in_4 - in_8) / 2);
   EXPECT_EQ(FitBlocksToDisk(*engine, kMany, nullptr)->parts, 8);
   EXPECT_EQ(engine->block_fit().parts, 8);
+}
+
+TEST(BlockParts, AreManyWhereBlocksAreFittedToMoreThanTheirMemory) {
+  constexpr int64_t kMany = 200'000;
+  const ModelFile model(TinyLlama(TinyLlamaOptions()));
+  const auto engine = *Engine::Load(Options(model));
+  const SlowDisk slow;
+  engine->FitBlocksTo({.ram = int64_t{1} << 40});
+  EXPECT_EQ(FitBlocksToDisk(*engine, kMany, nullptr)->parts, 32);
 }
 
 }  // namespace

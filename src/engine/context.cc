@@ -291,7 +291,7 @@ Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl
   const int64_t total = static_cast<int64_t>(tokens.size());
   // Not in the middle of hours of work. Blocks as large as before are for the same bytes; smaller ones make
   // the same text.
-  if (!engine_.CheckMemory(session_, total)) {
+  if (!engine_.KeepsToRam(session_.size() + total) || !engine_.CheckMemory(session_, total)) {
     engine_.FitBlocksTo({.ram = std::min(engine_.block_fit().ram, blocks_before_.ram)});
   }
   LH_TRY(engine_.CheckMemory(session_, total));

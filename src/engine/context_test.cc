@@ -374,17 +374,22 @@ class UnfinishedContextTest : public testing::Test {
   }
   ~UnfinishedContextTest() override { std::filesystem::remove_all(folder_); }
 
-  static EngineOptions Options(const ModelFile& model) {
+  // The least, or more: larger blocks do not find their memory in the first, and in the second they do.
+  static constexpr uint64_t kLeastRam = 1 << 20, kMuchRam = 1 << 30;
+
+  static EngineOptions Options(const ModelFile& model, uint64_t kv_ram = kLeastRam) {
     return {.model_path = model.path(),
             .attention = "full",
             .compute = "f32",
             .kv_type = "bf16",
-            .kv_ram = 1 << 20,  // the least: larger blocks do not find their memory in it
+            .kv_ram = kv_ram,
             .kv_disk = testing::TempDir(),
             .kv_may_leave = true,
             .threads = 2};
   }
-  static std::unique_ptr<Engine> Load(const ModelFile& model) { return *Engine::Load(Options(model)); }
+  static std::unique_ptr<Engine> Load(const ModelFile& model, uint64_t kv_ram = kLeastRam) {
+    return *Engine::Load(Options(model, kv_ram));
+  }
   Result<std::unique_ptr<ContextIngest>> Begin(Engine& engine, bool restart, int64_t block_ram = 0) const {
     ContextSetup setup = *SetupOf(engine, Options(model_), 0, /*chat=*/false, "");
     if (block_ram > 0) setup.blocks.ram = block_ram;
@@ -465,8 +470,8 @@ TEST_F(UnfinishedContextTest, AnAdditionIsNotDroppedForOneThatIsRefused) {
 TEST_F(UnfinishedContextTest, GoesOnInSmallerBlocksWhereMemoryHasNoRoomForThose) {
   constexpr int64_t kMany = 132'000;  // a block behind so many is twice the least one, where memory has room
   constexpr int64_t kMuch = int64_t{1} << 40;
-  const auto engine = Load(model_);
-  const int64_t own = engine->block_fit().ram;
+  constexpr int64_t own = kLeastRam;
+  const auto engine = Load(model_, kMuchRam);
   Read(**Begin(*engine, /*restart=*/false, kMuch), kRead);
   const auto plan = [&](int64_t block_ram) {
     engine->FitBlocksTo({.ram = block_ram});
@@ -474,6 +479,7 @@ TEST_F(UnfinishedContextTest, GoesOnInSmallerBlocksWhereMemoryHasNoRoomForThose)
   };
   const uint64_t large = plan(kMuch), small = plan(own);
   ASSERT_GT(large, small + (1 << 20));
+  ASSERT_EQ(engine->block_fit().ram, own);
   const auto ingest = *ContextIngest::Resume(*engine, path_);
   CancelToken cancel;  // it is not to be read to its end
   cancel.Cancel();
@@ -490,12 +496,27 @@ TEST_F(UnfinishedContextTest, GoesOnInSmallerBlocksWhereMemoryHasNoRoomForThose)
   EXPECT_EQ(go_on(1 << 10), ErrorKind::kOutOfMemory);
 }
 
+TEST_F(UnfinishedContextTest, GoesOnInSmallerBlocksWhereItsOwnRamIsLess) {
+  constexpr int64_t kMany = 132'000;
+  Read(**Begin(*Load(model_, kMuchRam), /*restart=*/false, kMuchRam), kRead);
+  CancelToken cancel;
+  cancel.Cancel();
+  for (const uint64_t ram : {kMuchRam, kLeastRam}) {
+    const auto engine = Load(model_, ram);
+    const int64_t own = engine->block_fit().ram;
+    const auto ingest = *ContextIngest::Resume(*engine, path_);
+    EXPECT_EQ(engine->block_fit().ram, kMuchRam);
+    const Status read = ingest->Read(TinyTokens(kMany - kRead, 256, 2), {.cancel = &cancel});
+    EXPECT_EQ(read.error().kind, ErrorKind::kCancelled);
+    EXPECT_EQ(engine->block_fit().ram, own);
+  }
+}
+
 TEST_F(UnfinishedContextTest, GoesOnInMorePartsWhereMemoryHasNoRoomForFew) {
   constexpr int64_t kMany = 132'000;
-  constexpr int64_t kMuch = int64_t{1} << 40;
-  const auto engine = Load(model_);
+  const auto engine = Load(model_, kMuchRam);
   const auto plan = [&](int64_t parts) {
-    engine->FitBlocksTo({.ram = kMuch, .parts = parts});
+    engine->FitBlocksTo({.parts = parts});
     return engine->PlanMemory(kMany).total();
   };
   const uint64_t small = plan(32), large = plan(4);

@@ -234,7 +234,8 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   plan.tables = transformer_->TableBytes(n);
   plan.state = transformer_->PolicyBytes(n) + transformer_->NearBytes(n);
   plan.large_blocks = transformer_->LargeBlockBytes(n);
-  plan.working = transformer_->WorkingBytes(n) - plan.large_blocks;
+  // A call keeps what it rewrites of the method's state as it was, until it has succeeded.
+  plan.working = transformer_->WorkingBytes(n) - plan.large_blocks + transformer_->RewrittenBytes(n);
   if (kv_ram_ > 0) {
     const uint64_t near = transformer_->kv_pool()->PageBytesBeside(plan.text() - plan.kv);
     if (plan.kv > near) plan.disk = std::exchange(plan.kv, near);
@@ -380,6 +381,7 @@ Status Engine::Guard(Session& session, const std::function<Status()>& work) {
     session.state_.kv.Truncate(std::min(insertion_.ModelSize(before), session.state_.kv.size()));
     session.tokens_.resize(static_cast<std::size_t>(before));
     session.fed_.resize(static_cast<std::size_t>(before));
+    transformer_->ReserveFor(session.state_, session.state_.size());
   }
   return status;
 }
@@ -414,6 +416,7 @@ Status Engine::CheckFits(uint64_t bytes, const std::string& what) const {
   const uint64_t free = AvailableMemory() + transformer_->kv_pool()->FreeBytes();
   const uint64_t mapped = compute_ == ComputeType::kInt8 ? 0 : weight_bytes_;
   const uint64_t available = mapped < free ? free - mapped : free;
+  bytes += transformer_->UnpackedBytes();
   if (bytes <= available) return {};
   return MakeError(
       ErrorKind::kOutOfMemory,
@@ -556,6 +559,7 @@ Status Engine::Truncate(Session& session, int64_t n) try {
     to.state_.Truncate(insertion_.ModelSize(point));
     to.tokens_.resize(static_cast<std::size_t>(point));
     to.fed_.resize(static_cast<std::size_t>(point));
+    transformer_->ReserveFor(to.state_, to.state_.size());
   };
   if (point == n) {
     cut(session);

@@ -152,6 +152,10 @@ class Engine {
   std::string AttentionWarning(int64_t n_tokens) const;
   MemoryPlan PlanMemory(int64_t n_tokens) const;  // n_tokens: at most 2 * kMostTokens
   uint64_t kv_ram() const { return kv_ram_; }
+  // Of that, what texts take now beside their pages.
+  uint64_t reserved_bytes() const { return transformer_->kv_pool()->reserved_bytes(); }
+  // Whether all that is kept in memory of such a text is within that, or nothing was said.
+  bool KeepsToRam(int64_t n_tokens) const { return kv_ram_ == 0 || PlanMemory(n_tokens).text() <= kv_ram_; }
   // Whether memory, and the disk where pages leave it, have room for n_new tokens more: kOutOfMemory or kIo,
   // with the option to change, where they have not. Prefill looks itself; who generates much behind
   // it looks before, for both: `n_generated` of the tokens are an answer's, at most.

@@ -80,21 +80,25 @@ TEST_P(OutOfMemoryTest, LoadReportsIt) {
 }
 
 TEST_P(OutOfMemoryTest, TheFirstPromptOfAnEngineReportsItAndCanBeReadAgain) {
-  std::unique_ptr<Engine> engine = Load();  // makes its buffers and products on the way
-  std::optional<Session> session(engine->NewSession());
-  const std::vector<float> expected = Prefill(*engine, *session, prompt_);
-  const auto prepare = [&] {
-    session.reset();
-    engine = Load();
-    session.emplace(engine->NewSession());
-  };
-  const auto attempt = [&] { return engine->Prefill(*session, prompt_, Outputs::kAll, {}); };
-  FailEach({.all = 60, .stride = 7}, prepare, attempt, [&](bool succeeded) {
-    ASSERT_EQ(session->size(), succeeded ? 130 : 0);
-    if (!succeeded) {
-      ASSERT_TRUE(SameBits(Prefill(*engine, *session, prompt_), expected));
-    }
-  });
+  for (const char* const packed_weights : {"off", "on"}) {
+    EngineOptions options = options_;
+    options.packed_weights = packed_weights;
+    std::unique_ptr<Engine> engine = *Engine::Load(options);  // makes its buffers and products on the way
+    std::optional<Session> session(engine->NewSession());
+    const std::vector<float> expected = Prefill(*engine, *session, prompt_);
+    const auto prepare = [&] {
+      session.reset();
+      engine = *Engine::Load(options);
+      session.emplace(engine->NewSession());
+    };
+    const auto attempt = [&] { return engine->Prefill(*session, prompt_, Outputs::kAll, {}); };
+    FailEach({.all = 60, .stride = 7}, prepare, attempt, [&](bool succeeded) {
+      ASSERT_EQ(session->size(), succeeded ? 130 : 0);
+      if (!succeeded) {
+        ASSERT_TRUE(SameBits(Prefill(*engine, *session, prompt_), expected)) << packed_weights;
+      }
+    });
+  }
 }
 
 TEST_P(OutOfMemoryTest, AFurtherPromptReportsItAndLeavesTheSessionAsItWas) {

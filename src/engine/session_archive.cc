@@ -102,6 +102,7 @@ Status SessionArchive::Restore(const Engine& engine, const ContextContents& cont
     if (phase > kBeginsCall) return InvalidInput(fmt::format("{}: a token's phase is {}", path, phase));
   }
 
+  engine.transformer_->ReserveFor(session.state_, n_model);
   for (int64_t layer = 0; layer < geometry.n_layers; ++layer) {
     // What only grew, of all commits, and what changes, of the newest alone.
     std::vector<std::vector<std::byte>> added, latest;

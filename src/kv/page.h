@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -65,13 +66,24 @@ class FrameSlab {
   // page.
   FrameSlab(int64_t n_frames, int64_t frame_bytes)
       : frame_bytes_(frame_bytes),
-        data_(AllocateAligned(static_cast<std::size_t>(n_frames) * static_cast<std::size_t>(frame_bytes),
-                              kDirectAlignment)) {}
+        bytes_(static_cast<std::size_t>(n_frames) * static_cast<std::size_t>(frame_bytes)),
+        data_(AllocateAligned(bytes_, kDirectAlignment)) {}
 
   PageFrame frame(int64_t i) const { return PageFrame(data_.get() + i * frame_bytes_); }
+  bool Holds(const PageFrame& frame) const {
+    return std::less_equal<>()(data_.get(), frame.data()) &&
+           std::less<>()(frame.data(), data_.get() + bytes_);
+  }
+  // What a frame held goes back to the system.
+  void Discard(const PageFrame& frame) {
+    if (!std::exchange(in_small_pages_, true)) KeepSmallPages({data_.get(), bytes_});
+    DropContents({frame.data(), static_cast<std::size_t>(frame_bytes_)});
+  }
 
  private:
   int64_t frame_bytes_;
+  std::size_t bytes_;
+  bool in_small_pages_ = false;
   AlignedMemory data_;
 };
 

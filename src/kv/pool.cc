@@ -85,9 +85,9 @@ int64_t KvPool::FramesBeside(uint64_t reserved) const {
 }
 
 void KvPool::Reserve(uint64_t before, uint64_t now) {
-  if (!on_disk()) return;
   std::lock_guard lock(mutex_);
   reserved_ += now - before;
+  if (!on_disk()) return;
   most_frames_ = FramesBeside(reserved_);
   // The pages that tokens are being added to, one of each layer and head, would be written again and again.
   const int64_t n_open = geometry_.n_layers * geometry_.n_kv_heads;
@@ -176,6 +176,11 @@ uint64_t KvPool::FreeBytes() const {
   return free_.size() * static_cast<uint64_t>(geometry_.PageBytes());
 }
 
+uint64_t KvPool::reserved_bytes() const {
+  std::lock_guard lock(mutex_);
+  return reserved_;
+}
+
 int64_t KvPool::n_pages() const {
   std::lock_guard lock(mutex_);
   return n_pages_;
@@ -213,16 +218,17 @@ void KvPool::GiveBack(PageFrame frame) {
 
 void KvPool::Discard(PageFrame frame) {
   --n_frames_;
-  DropContents({frame.data(), static_cast<std::size_t>(geometry_.PageStride())});
+  std::ranges::find_if(slabs_, [&](const FrameSlab& slab) { return slab.Holds(frame); })->Discard(frame);
   unused_.push_back(std::move(frame));
 }
 
 void KvPool::DiscardSurplus() {
-  while (n_frames_ > most_frames_) {
-    PageFrame frame = FreeFrame();
-    if (!frame) frame = EvictOne(Evict::kSparingKept);
-    if (!frame) return;
-    Discard(std::move(frame));
+  while (n_frames_ > most_frames_ && !free_.empty()) Discard(FreeFrame());
+  const bool spare = n_kept_ <= most_frames_ / 2;
+  KvPage* const last = newest_;
+  for (KvPage *next = oldest_, *page = nullptr; n_frames_ > most_frames_ && next != nullptr;) {
+    page = std::exchange(next, next == last ? nullptr : next->newer_);
+    if (PageFrame frame = Leave(*page, spare)) Discard(std::move(frame));
   }
 }
 
@@ -271,19 +277,23 @@ PageFrame KvPool::EvictOne(Evict which) {
         moved = true;
         continue;
       }
-      if (page->dirty_ || page->io_ != KvPage::Io::kNone) continue;
-      if (spare && page->keepers_ > 0) {
-        Touch(*page);  // not to be met here at every call
-        continue;
-      }
-      if (!Retire(*page)) continue;
-      page->ahead_ = KvPage::Ahead::kNo;  // in vain
-      page->plans_ = KvPage::kUnplanned;
-      Unlink(*page);
-      return std::move(page->frame_);
+      if (PageFrame frame = Leave(*page, spare)) return frame;
     }
   } while (moved);
   return {};
+}
+
+PageFrame KvPool::Leave(KvPage& page, bool spare_kept) {
+  if (page.dirty_ || page.io_ != KvPage::Io::kNone) return {};
+  if (spare_kept && page.keepers_ > 0) {
+    Touch(page);  // not to be met at every look for room
+    return {};
+  }
+  if (!Retire(page)) return {};
+  page.ahead_ = KvPage::Ahead::kNo;  // in vain
+  page.plans_ = KvPage::kUnplanned;
+  Unlink(page);
+  return std::move(page.frame_);
 }
 
 PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {

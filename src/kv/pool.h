@@ -80,6 +80,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   Status UseDisk(const KvDiskOptions& options);
   bool on_disk() const { return on_disk_; }
   int64_t ram_bytes() const { return ram_frames_ * geometry_.PageStride(); }
+  uint64_t reserved_bytes() const;  // now, by all (kv/reservation.h)
   // Of them, those of pages beside so many reserved bytes: the least that UseDisk takes where those leave
   // less.
   uint64_t PageBytesBeside(uint64_t reserved) const {
@@ -175,6 +176,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   void Unlink(KvPage& page);
   // Whether a page whose turn it is to leave stays for another round.
   static bool PassOver(KvPage& page);
+  // The page's frame, where it can leave it at once.
+  PageFrame Leave(KvPage& page, bool spare_kept);
   enum class Evict : uint8_t { kSparingKept, kAny };
   PageFrame EvictOne(Evict which);
   // Sends some of the dirty pages that were used longest ago to disk; whether any went.

@@ -318,20 +318,54 @@ TEST(KvPool, WhatForksHaveInCommonIsReservedOnce) {
   };
   const auto unit = static_cast<uint64_t>(kLeast) * stride;
   std::optional<KvSharedReservation> text(store.pool);
-  text->GrowTo(3 * unit);
-  text->GrowTo(2 * unit);  // it only grows
+  text->Set(3 * unit);
   std::optional<KvSharedReservation> fork = text->Fork();
   EXPECT_EQ(reserved(), 3);
-  fork->GrowTo(5 * unit);
+  fork->Set(5 * unit);
   EXPECT_EQ(reserved(), 5);
-  text->GrowTo(4 * unit);
+  text->Set(4 * unit);
   EXPECT_EQ(reserved(), 6);
-  fork->GrowTo(6 * unit);
+  fork->Set(6 * unit);
   EXPECT_EQ(reserved(), 7);
   text.reset();
   EXPECT_EQ(reserved(), 6);
   fork.reset();
   EXPECT_EQ(reserved(), 0);
+}
+
+TEST(KvPool, WhatAForkHasAgainBehindACutIsReservedForItself) {
+  const Store store(16 * kLeast);
+  KvSharedReservation text(store.pool);
+  text.Set(100);
+  std::optional<KvSharedReservation> fork = text.Fork();
+  text.Set(10);
+  EXPECT_EQ(store.pool->reserved_bytes(), 100);  // the fork has them still
+  text.Set(100);
+  EXPECT_EQ(store.pool->reserved_bytes(), 190);
+  fork->Set(120);
+  EXPECT_EQ(store.pool->reserved_bytes(), 210);
+  fork->Set(40);
+  EXPECT_EQ(store.pool->reserved_bytes(), 190);  // 60 that nobody has, until their part is one object's alone
+  fork.reset();
+  text.Set(5);
+  EXPECT_EQ(store.pool->reserved_bytes(), 5);
+  text.Set(0);
+  EXPECT_EQ(store.pool->reserved_bytes(), 0);
+}
+
+TEST(KvPool, WhatWasReservedBeforeThereIsADiskCountsThen) {
+  const Store store;
+  const auto pool = KvPool::Create(kGeometry);
+  KvReservation reservation(pool);
+  const auto unit = static_cast<uint64_t>(kLeast * kGeometry.PageStride());
+  reservation.Set(unit);
+  ASSERT_TRUE(pool->UseDisk({.ram_bytes = 4 * unit, .file = store.file}));
+  std::vector<std::shared_ptr<KvPage>> pages;
+  for (int64_t i = 0; i < 4 * kLeast; ++i) {
+    pages.push_back(pool->Acquire());
+    pool->Write(*pages.back());
+  }
+  EXPECT_EQ(pool->n_near(), 3 * kLeast);
 }
 
 TEST(KvPool, PagesThatAreNotOnDiskYetLeaveForAReservationOnceTheyAre) {

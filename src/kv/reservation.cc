@@ -1,5 +1,7 @@
 #include "kv/reservation.h"
 
+#include <algorithm>
+
 #include "kv/pool.h"
 
 namespace longheads {
@@ -10,14 +12,22 @@ void KvReservation::Set(uint64_t bytes) {
   bytes_ = bytes;
 }
 
-void KvSharedReservation::GrowTo(uint64_t bytes) {
-  uint64_t reserved = 0;
-  for (const auto& part : parts_) reserved += part->bytes();
-  if (bytes <= reserved) return;
-  if (parts_.empty() || parts_.back().use_count() > 1) {
-    parts_.push_back(std::make_shared<KvReservation>(pool_));
+void KvSharedReservation::Set(uint64_t bytes) {
+  uint64_t sum = 0;
+  for (const Part& part : parts_) sum += part.bytes;
+  while (sum > bytes) {
+    const uint64_t cut = std::min(sum - bytes, parts_.back().bytes);
+    parts_.back().bytes -= cut;
+    sum -= cut;
+    if (parts_.back().bytes == 0) parts_.pop_back();
   }
-  parts_.back()->Set(parts_.back()->bytes() + bytes - reserved);
+  if (bytes > sum && (parts_.empty() || parts_.back().reservation.use_count() > 1)) {
+    parts_.push_back({.reservation = std::make_shared<KvReservation>(pool_)});
+  }
+  if (parts_.empty()) return;
+  Part& last = parts_.back();
+  last.bytes += bytes - sum;
+  if (last.reservation.use_count() == 1) last.reservation->Set(last.bytes);
 }
 
 }  // namespace longheads

@@ -33,18 +33,23 @@ class KvReservation {
   uint64_t bytes_ = 0;
 };
 
-// Of what only grows and forks share: what two of them have in common counts once, until both are gone.
+// Of what forks share, and each adds to at its end or cuts there: what they have in common counts once, until
+// the last of them is gone.
 class KvSharedReservation {
  public:
   explicit KvSharedReservation(std::shared_ptr<KvPool> pool) : pool_(std::move(pool)) {}
   KvSharedReservation Fork() const { return *this; }
 
-  // As many bytes at least. Throws std::bad_alloc.
-  void GrowTo(uint64_t bytes);
+  // So many bytes, of which those there were stay what they are. Throws std::bad_alloc where they are more.
+  void Set(uint64_t bytes);
 
  private:
+  struct Part {
+    std::shared_ptr<KvReservation> reservation;
+    uint64_t bytes = 0;  // of it, from its beginning; a fork may have the rest
+  };
   std::shared_ptr<KvPool> pool_;
-  std::vector<std::shared_ptr<KvReservation>> parts_;  // the last may be this object's alone
+  std::vector<Part> parts_;
 };
 
 }  // namespace longheads

@@ -155,6 +155,18 @@ void LinearProducts::Pack(const LinearProduct& product, std::byte* packed) {
   });
 }
 
+uint64_t LinearProducts::KeptBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [weights, packed] : kept_) bytes += static_cast<uint64_t>(packed.size());
+  return bytes;
+}
+
+void LinearProducts::ForgetRows() {
+  rounded_ = {};
+  p_ = {};
+  blocks_ = {};
+}
+
 int64_t LinearProducts::PackedSize(const LinearProduct& product) {
   const Gemm& gemm = GemmFor(product.weights->w);
   return gemm.n_panels() * gemm.panel_stride();
@@ -169,9 +181,10 @@ std::span<const std::byte* const> LinearProducts::Packed(std::span<const LinearP
   for (const LinearProduct& product : products) {
     if (keep_packed_) {
       Buffer<std::byte>& kept = kept_[product.weights];
-      if (kept.size() == 0) {
-        kept.Reset(PackedSize(product));
-        Pack(product, kept.data());
+      if (kept.size() == 0) {  // and stays so where packing fails
+        Buffer<std::byte> packed(PackedSize(product));
+        Pack(product, packed.data());
+        kept = std::move(packed);
       }
       packed_at_.push_back(kept.data());
     } else {

@@ -58,6 +58,11 @@ class LinearProducts {
   // them.
   void Decode(std::span<const LinearProduct> products, int64_t n_rows);
 
+  // Of the weights that Prefill packed and keeps.
+  uint64_t KeptBytes() const;
+  // Memory for the rows of the largest prompt so far goes back to the system.
+  void ForgetRows();
+
  private:
   // body(neighbouring products of one kind, whether they have integers).
   template <typename Body>

@@ -11,7 +11,7 @@ SequenceState SequenceState::Fork() const {
                      .policies = {},
                      .near = {},
                      .reserved = reserved.Fork(),
-                     .reserved_near = reserved_near.Fresh(),
+                     .reserved_own = reserved_own.Fresh(),
                      .unchanged = unchanged};
   for (const auto& policy : policies) fork.policies.push_back(policy->Fork());
   for (const auto& keys : near) fork.near.push_back(keys ? keys->Fresh() : nullptr);

@@ -18,8 +18,10 @@ struct SequenceState {
   KvSequence kv;
   std::vector<std::unique_ptr<PolicyState>> policies;  // one per layer
   std::vector<std::unique_ptr<NearKeys>> near;         // one per layer; null where its policy wants none
-  KvSharedReservation reserved;                        // of the tables of pages, and the policies' states
-  KvReservation reserved_near;                         // of near keys
+  // Of what is kept beside the pages (Transformer::ReserveFor): what forks share, and what each has for
+  // itself.
+  KvSharedReservation reserved;
+  KvReservation reserved_own;
 
   // Tokens [0, unchanged) are as they were when the states were last saved: Truncate lowers it, who has saved
   // raises it to size().

@@ -132,7 +132,7 @@ SequenceState Transformer::NewSequence() const {
                          .policies = {},
                          .near = {},
                          .reserved = KvSharedReservation(kv_pool_),
-                         .reserved_near = KvReservation(kv_pool_)};
+                         .reserved_own = KvReservation(kv_pool_)};
   for (const LayerAttention& layer : attention_) {
     sequence.policies.push_back(layer.policy->NewState());
     // Where rotations follow the length, what was turned by older ones would not do.
@@ -158,15 +158,26 @@ void Transformer::EnsureRotations(int64_t n_tokens) {
   following_.emplace_back(n_tokens, std::move(table));
 }
 
+void Transformer::ReserveFor(SequenceState& sequence, int64_t n_tokens) const {
+  const int64_t n = RoundUp(n_tokens, kPageTokens);  // the same for the next tokens, for the most part
+  const uint64_t rewritten = RewrittenBytes(n);
+  sequence.reserved.Set(TableBytes(n) + PolicyBytes(n) - rewritten);
+  // A sequence that was cut keeps the room for the near keys it had.
+  sequence.reserved_own.Set(rewritten + std::max(NearBytes(n), sequence.NearBytes()));
+}
+
 int64_t Transformer::TokenBlock(int64_t n, const BlockFit& fit) const {
   // Every block reads the pages of what came before it once more, where they do not stay in memory: with
   // blocks of a 32nd of the text that is 32 times a token's keys and values for each token, some 100 to 200
   // MB/s beside the products of a small model on two cores, and the less the larger the model is
-  // (engine/block_parts.h). But activations may not crowd out the pages.
+  // (engine/block_parts.h). But activations may not crowd out the pages, from what else is kept of the text
+  // leaves them.
   constexpr int64_t kShareOfMemory = 4;
   int64_t at_least = kTokenBlock;
   if (kv_pool_->on_disk()) {
-    const int64_t most = fit.ram / kShareOfMemory / static_cast<int64_t>(ActivationBytes());
+    const uint64_t kept = TableBytes(n) + PolicyBytes(n) + NearBytes(n);
+    const int64_t left = fit.ram - static_cast<int64_t>(std::min(kept, static_cast<uint64_t>(fit.ram)));
+    const int64_t most = left / kShareOfMemory / static_cast<int64_t>(ActivationBytes());
     at_least = std::max(at_least, std::min(n / fit.parts, most) / kTokenBlock * kTokenBlock);
   }
   // Whole steps of the policies, which count from where a prompt's tokens begin. Layers that take steps take
@@ -215,10 +226,7 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
     }
     const int64_t n_end = item.sequence->size() + static_cast<int64_t>(item.tokens.size());
     EnsureRotations(n_end);
-    const int64_t n_in_pages =
-        RoundUp(n_end, kPageTokens);  // the same for the next tokens, for the most part
-    item.sequence->reserved_near.Set(NearBytes(n_in_pages));
-    item.sequence->reserved.GrowTo(TableBytes(n_in_pages) + PolicyBytes(n_in_pages));
+    ReserveFor(*item.sequence, n_end);
   }
   const auto emit = [&](const float* x) {
     const std::size_t at = hidden.size();
@@ -257,6 +265,16 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
   return {};
 }
 
+void Transformer::ReserveForBlock(int64_t n, int64_t behind) {
+  // What a larger block left is for those to come, unless they may not be as large.
+  if (reserved_.bytes() > BeyondUsualBlock(TokenBlock(behind))) {
+    *prefill_ = {};
+    linear_.ForgetRows();
+    reserved_.Set(0);
+  }
+  reserved_.Set(std::max(reserved_.bytes(), BeyondUsualBlock(n)));
+}
+
 Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_t> prompt, int64_t begin,
                                  int64_t end, const ForwardControl& control, double done, double share) {
   Activations& a = *prefill_;
@@ -266,7 +284,7 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
   const int64_t first = sequence.size();
   const int64_t embed = config_.embed_dim;
   const int64_t ffn = config_.ffn_dim;
-  reserved_.Set(std::max(reserved_.bytes(), BeyondUsualBlock(n)));  // it stays for the blocks to come
+  ReserveForBlock(n, first);
   a.Reserve(config_, RoundUp(n, LinearProducts::kRowUnit));
   sequence.kv.Reserve(first + n);
 
@@ -414,12 +432,23 @@ uint64_t Transformer::PolicyBytes(int64_t n_tokens) const {
   return bytes;
 }
 
+uint64_t Transformer::RewrittenBytes(int64_t n_tokens) const {
+  uint64_t bytes = 0;
+  for (const LayerAttention& layer : attention_) bytes += layer.policy->RewrittenBytes(n_tokens);
+  return bytes;
+}
+
 uint64_t Transformer::NearBytes(int64_t n_tokens) const {
   uint64_t bytes = 0;
   for (const LayerAttention& layer : attention_) {
     if (!layer.following.at) bytes += NearKeys::BytesFor(*layer.policy, kv_pool_->geometry(), n_tokens);
   }
   return bytes;
+}
+
+uint64_t Transformer::UnpackedBytes() const {
+  const uint64_t all = keep_packed_ ? PackedBytes(weights_, compute_, *kernels_.gemm.table) : 0;
+  return all - std::min(all, linear_.KeptBytes());
 }
 
 uint64_t Transformer::PreparedBytes() const {

@@ -70,6 +70,10 @@ class Transformer {
   AttentionCounts attention_counts() const { return runner_.counts(); }
 
   SequenceState NewSequence() const;
+  // Where pages leave memory they make room for what the sequence takes beside them when it has n tokens;
+  // Forward does this for the tokens to come, and whoever cuts a sequence, or fills it with a saved text, for
+  // what there is. Throws std::bad_alloc where that has become more.
+  void ReserveFor(SequenceState& sequence, int64_t n_tokens) const;
 
   // Appends each item's tokens to its sequence and gives the final hidden states, normalised: for kLast one
   // row [embed_dim] per item, for kAll one per token, item after item. Decode takes one token per item. On an
@@ -82,10 +86,13 @@ class Transformer {
 
   // Bytes of the weights that are laid out anew, beside those in the file: at once, or by the first prompt.
   uint64_t PreparedBytes() const;
+  uint64_t UnpackedBytes() const;  // of these, what the first prompt will still add
   // What a sequence of n tokens takes beside its pages: tables of where they are, the policies' states in all
   // layers, and near keys (attention/near_keys.h).
   uint64_t TableBytes(int64_t n_tokens) const;
   uint64_t PolicyBytes(int64_t n_tokens) const;
+  // Of the policies' states, what a fork has for itself as soon as it goes on.
+  uint64_t RewrittenBytes(int64_t n_tokens) const;
   uint64_t NearBytes(int64_t n_tokens) const;
   // Bytes, in the file, of the weights that every decoded token meets.
   uint64_t DecodeWeightBytes() const;
@@ -114,6 +121,8 @@ class Transformer {
   // Tokens [begin, end) of a prompt.
   Status PrefillBlock(SequenceState& sequence, std::span<const int32_t> prompt, int64_t begin, int64_t end,
                       const ForwardControl& control, double done, double share);
+  // Pages make room for the activations of a block of n tokens behind others.
+  void ReserveForBlock(int64_t n, int64_t behind);
   Status DecodeStep(std::span<const BatchItem> items);
   void Embed(int32_t token, float* out) const;
   void EnsureRotations(int64_t n_tokens);

@@ -58,7 +58,8 @@ class Budget(unittest.TestCase):
         kv, tables, state, blocks = sizes("text")
         self.assertAlmostEqual(total, weights + working + text, delta=0.3 * (1 << 20))
         self.assertAlmostEqual(text, kv + tables + state + blocks, delta=0.3 * (1 << 20))
-        return types.SimpleNamespace(total=total, weights=weights, working=working, text=text, kv=kv, own=own)
+        return types.SimpleNamespace(total=total, weights=weights, working=working, text=text, kv=kv, blocks=blocks,
+                                     own=own)
 
     def peak(self, command):
         process = subprocess.Popen(argv(command), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -127,6 +128,18 @@ class Budget(unittest.TestCase):
         peak = self.peak(long)
         self.assertLess(peak - self.peak(tiny), 1.05 * (plan.total - least.total) + self.APART)
         self.assertLess(peak, 1.05 * (plan.weights + limit) + plan.working + plan.own)
+
+    def test_pages_make_room_for_larger_blocks(self):
+        """Blocks of 4096 tokens behind 16384, where half of that would do for a faster disk."""
+        text, limit = text_of(1, 4600), 192 << 20
+        options = ["--kv-ram", "192m", "--kv-blocks", 4, "--kv-type", "bf16"]
+        plan, least = self.plan(text, 2, *options), self.plan(self.TINY, 2, *options)
+        self.assertGreater(plan.blocks, 16 << 20)
+        self.assertAlmostEqual(plan.text, limit, delta=0.3 * (1 << 20))
+        for read, of_tiny in zip(self.reads(text, 2, *options), self.reads(self.TINY, 2, *options)):
+            peak = self.peak(read)
+            self.assertLess(peak - self.peak(of_tiny), 1.05 * (plan.total - least.total) + self.APART, read[0])
+            self.assertLess(peak, 1.05 * (plan.weights + limit) + plan.working + plan.own, read[0])
 
     def test_says_where_all_else_is_more_than_it(self):
         command = ["info", MODELS / "deep.gguf", "-c", 6000, "--compute", "f32", "--kv-ram", "32m", "--attn"]
