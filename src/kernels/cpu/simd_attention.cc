@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/simd_kernels.h"
@@ -353,15 +352,19 @@ HWY_INLINE Vec Widened(const int8_t* p) {
   return hn::ConvertTo(kTag, hn::PromoteTo(hn::RebindToSigned<Tag>(), bytes));
 }
 
-// Asks for what lies 4096 bytes behind n elements at p: the hardware's own prefetching ends at multiples of
-// those, and one token's arithmetic is too short to hide what that costs. To ask for what is not there is no
-// fault.
+// Asks for what lies so many bytes behind n elements at p: the hardware's own prefetching ends at multiples
+// of 4096, and one token's arithmetic is too short to hide what that costs. To ask for what is not there is
+// no fault. Where arithmetic is fast, the first cache has too few places for lines that are on their way:
+// into the second, and earlier.
 template <typename T>
 HWY_INLINE void FetchAhead(const T* p, int64_t n) {
-  constexpr uintptr_t kAhead = 4096, kLine = 64;  // bytes
+  constexpr bool kIntoSecond = kLanes >= 16;
+  constexpr uintptr_t kAhead = kIntoSecond ? 8192 : 4096, kLine = 64;  // bytes
   const uintptr_t begin = reinterpret_cast<uintptr_t>(p) + kAhead;
   const uintptr_t end = begin + static_cast<uintptr_t>(n) * sizeof(T);
-  for (uintptr_t at = begin; at < end; at += kLine) hwy::Prefetch(reinterpret_cast<const char*>(at));
+  for (uintptr_t at = begin; at < end; at += kLine) {
+    __builtin_prefetch(reinterpret_cast<const char*>(at), /*rw=*/0, /*locality=*/kIntoSecond ? 2 : 3);
+  }
 }
 
 // Factors of eight-bit keys and values; other types have none.
