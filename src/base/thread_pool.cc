@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/pause.h"
 
 namespace longheads {
 namespace {
@@ -11,12 +12,6 @@ namespace {
 // A decode step meets at a join some hundred times; sleeping there would cost more than the step. Idle
 // workers therefore look for work this often before they sleep: about 50 microseconds.
 constexpr int kSpins = 2000;
-
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 }  // namespace
 

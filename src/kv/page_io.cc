@@ -43,6 +43,7 @@ class ThreadedIo final : public PageIo {
     for (const PageTransfer& transfer : transfers.subspan(n)) done_(transfer, MovePage(transfer));
   }
 
+  bool has_threads() const override { return true; }
   std::string_view name() const override { return "threads"; }
 
  private:

@@ -26,13 +26,20 @@ struct PageTransfer {
 
 class PageIo {
  public:
-  // Hears of every transfer that ended, on a thread of the queue's; it may submit none.
+  // Hears of every transfer that ended; it may submit none.
   using Done = std::function<void(const PageTransfer& transfer, const Status& status)>;
 
   virtual ~PageIo() = default;  // after all that was submitted is done
   // All of them in one go, which costs less than one by one. Never waits for the disk, but for what cannot be
   // submitted: that is done before it returns.
   virtual void Submit(std::span<const PageTransfer> transfers) = 0;
+  // Who hears of ends: done() is called by threads of the queue's own, or by those that call TakeEnded and
+  // Await, and that submit.
+  virtual bool has_threads() const = 0;
+  // Of what has ended by now, unless another thread is at it. Never waits for the disk.
+  virtual void TakeEnded() {}
+  // Of what ends next, which it waits for, where anything is under way; false where nothing is.
+  virtual bool Await() { return false; }
   virtual std::string_view name() const = 0;
 };
 

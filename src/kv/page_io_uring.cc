@@ -1,4 +1,5 @@
-// Transfers of pages by io_uring: submitted by whoever asks, awaited by one thread.
+// Transfers of pages by io_uring: submitted by whoever asks, and awaited by whoever needs them. A thread for
+// that would take the processor from those that compute, once for every page.
 #include "kv/page_io_uring.h"
 
 #include <liburing.h>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/pause.h"
 
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_read_range(void* address, unsigned long size);
@@ -23,6 +25,10 @@ namespace {
 
 // Submissions that wait for the system to take them; transfers under way are not counted.
 constexpr unsigned kEntries = 1024;
+
+// Who awaits a transfer looks for its end this often before it sleeps, some 100 microseconds: a page takes as
+// long, and to be woken takes a good part of that.
+constexpr int kSpins = 4000;
 
 // The thread sanitizer sees plain calls move bytes, but not the ring. As if the caller had moved them: it
 // then finds whoever touches a page that is under way.
@@ -61,20 +67,11 @@ FileFaults::Verdict VerdictOn(const PageTransfer& transfer) {
 
 class UringIo final : public PageIo {
  public:
-  UringIo(const io_uring& ring, Done done)
-      : ring_(ring), done_(std::move(done)), waiter_([this] { Wait(); }) {}
+  UringIo(const io_uring& ring, Done done) : ring_(ring), done_(std::move(done)) {}
 
   ~UringIo() override {
-    {
-      std::lock_guard lock(mutex_);
-      io_uring_sqe* const last = NextEntry();
-      LH_CHECK(last != nullptr);
-      io_uring_prep_nop(last);
-      last->flags |= IOSQE_IO_DRAIN;  // after all before it
-      io_uring_sqe_set_data(last, nullptr);
-      Enter();
+    while (Await()) {
     }
-    waiter_.join();
     io_uring_queue_exit(&ring_);
   }
 
@@ -110,6 +107,35 @@ class UringIo final : public PageIo {
     Enter();
   }
 
+  bool has_threads() const override { return false; }
+
+  void TakeEnded() override {
+    const std::unique_lock taking(taking_, std::try_to_lock);
+    if (taking) TakeAll();
+  }
+
+  bool Await() override {
+    std::unique_lock taking(taking_, std::try_to_lock);
+    if (!taking) {  // whoever is at it may have met what the caller waits for
+      taking.lock();
+      return true;
+    }
+    if (TakeAll()) return true;
+    {
+      std::lock_guard lock(mutex_);
+      if (n_under_way_ == 0) return false;
+    }
+    for (int spin = 0; spin < kSpins && io_uring_cq_ready(&ring_) == 0; ++spin) Pause();
+    io_uring_cqe* completion = nullptr;
+    if (const int status = io_uring_wait_cqe(&ring_, &completion); status != 0) {
+      // A signal came; where it is anything else, at least the processor is left to others.
+      if (status != -EINTR) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return true;
+    }
+    TakeAll();
+    return true;
+  }
+
   std::string_view name() const override { return "io_uring"; }
 
  private:
@@ -121,8 +147,8 @@ class UringIo final : public PageIo {
   }
 
   // Hands over what was prepared, with the lock held. What a busy system does not take is handed over with
-  // the next, or by the waiter after something ended; where nothing is under way nobody would come, so that
-  // it is tried again.
+  // the next, or after something ended; where nothing is under way nobody would come, so that it is tried
+  // again.
   void Enter() {
     for (;;) {
       const int taken = io_uring_submit(&ring_);
@@ -132,19 +158,14 @@ class UringIo final : public PageIo {
     }
   }
 
-  void Wait() {
-    for (;;) {
-      io_uring_cqe* completion = nullptr;
-      if (const int status = io_uring_wait_cqe(&ring_, &completion); status != 0) {
-        // A signal came; where it is anything else, at least the processor is left to others.
-        if (status != -EINTR) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        continue;
-      }
+  // Whether anything had ended. By one thread at a time.
+  bool TakeAll() {
+    bool any = false;
+    for (io_uring_cqe* completion = nullptr; io_uring_peek_cqe(&ring_, &completion) == 0; any = true) {
       const std::unique_ptr<PageTransfer> transfer(
           static_cast<PageTransfer*>(io_uring_cqe_get_data(completion)));
       const int moved = completion->res;
       io_uring_cqe_seen(&ring_, completion);
-      if (!transfer) return;
       {
         // Also what makes the submitter's writes visible here: it held the lock until the system had them.
         std::lock_guard lock(mutex_);
@@ -159,13 +180,14 @@ class UringIo final : public PageIo {
       // Plain calls bring the rest, or the error with its sentence.
       done_(*transfer, whole ? Status() : MovePage(*transfer));
     }
+    return any;
   }
 
   io_uring ring_;
+  std::mutex taking_;    // of ends
   std::mutex mutex_;     // of submissions
-  int n_under_way_ = 0;  // handed over and not ended
+  int n_under_way_ = 0;  // handed over, and their ends not taken
   Done done_;
-  std::thread waiter_;
 };
 
 }  // namespace

@@ -159,7 +159,7 @@ std::shared_ptr<KvPage> KvPool::Adopt(std::shared_ptr<PageFile> file, uint64_t o
 void KvPool::Release(KvPage* page) {
   const std::unique_ptr<KvPage> owned(page);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [page] { return page->io_ == KvPage::Io::kNone; });
+  while (page->io_ != KvPage::Io::kNone) AwaitChange(lock);
   LH_CHECK(!page->pinned());
   --n_pages_;
   if (page->dirty_) --n_dirty_;
@@ -196,6 +196,19 @@ KvTraffic KvPool::traffic() const {
   KvTraffic traffic = traffic_;
   for (const Count& hits : ready_hits_) traffic.hits += hits.n.load(std::memory_order_relaxed);
   return traffic;
+}
+
+void KvPool::AwaitChange(std::unique_lock<std::mutex>& lock) {
+  if (io_->has_threads() || awaiting_) return changed_.wait(lock);
+  awaiting_ = true;
+  const uint64_t n_before = n_ended_;
+  lock.unlock();
+  const bool any = io_->Await();
+  lock.lock();
+  awaiting_ = false;
+  changed_.notify_all();  // another one may have to wait for the next end
+  // Another thread moves it itself, and tells of it, or is about to submit it.
+  if (!any && n_ended_ == n_before) changed_.wait_for(lock, std::chrono::milliseconds(1));
 }
 
 // ---- Frames
@@ -313,7 +326,7 @@ PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
       if (PageFrame frame = EvictOne(Evict::kAny)) return frame;
       return NewFrame();  // all are pinned, which is only for the moment
     }
-    if (n_reading_ > 0 || n_writing_ > 0) changed_.wait(lock);
+    if (n_reading_ > 0 || n_writing_ > 0) AwaitChange(lock);
   }
 }
 
@@ -353,8 +366,12 @@ bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
   for (;;) {
     if (page.io_ == KvPage::Io::kReading) {
       from_disk = true;
-      page.awaited_ = true;
-      came_.wait(lock);
+      if (io_->has_threads()) {
+        page.awaited_ = true;
+        came_.wait(lock);
+      } else {
+        AwaitChange(lock);
+      }
       continue;
     }
     if (page.failed_) {
@@ -407,6 +424,7 @@ bool KvPool::Retire(KvPage& page) {
 
 PinnedPage KvPool::Pin(KvPage& page) {
   if (PinReady(page)) return Pinned(page);
+  io_->TakeEnded();
   using Clock = std::chrono::steady_clock;
   std::unique_lock lock(mutex_);
   bool from_disk = false;
@@ -434,8 +452,8 @@ PinnedPage KvPool::Write(KvPage& page) {
   if (!on_disk()) return Pinned(page);
   PinnedPage pinned = Pin(page);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&page] { return page.io_ == KvPage::Io::kNone; });  // what goes to disk stands still
-  Touch(page);  // what is used longest ago is written first
+  while (page.io_ != KvPage::Io::kNone) AwaitChange(lock);  // what goes to disk stands still
+  Touch(page);                                              // what is used longest ago is written first
   if (!page.dirty_) {
     page.dirty_ = true;
     ++n_dirty_;
@@ -458,6 +476,7 @@ void KvPool::Unpin(KvPage& page) {
     page.pins_.fetch_sub(1, std::memory_order_release);
     return;
   }
+  io_->TakeEnded();
   std::unique_lock lock(mutex_);
   page.pins_.fetch_sub(1, std::memory_order_release);
   if (n_frames_ > most_frames_ && !page.dirty_ && page.io_ == KvPage::Io::kNone && Retire(page)) {
@@ -470,6 +489,7 @@ void KvPool::Unpin(KvPage& page) {
 
 void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   if (!on_disk()) return;
+  io_->TakeEnded();
   std::unique_lock lock(mutex_);
   const bool certain = asked == Asked::kAgain || asked == Asked::kForCertain;
   uint64_t n_there = 0;
@@ -597,8 +617,7 @@ Status KvPool::Flush(std::span<KvPage* const> pages) {
     if (page->io_ != KvPage::Io::kNone || n_writing_ >= kMostWrites) {
       submit();
       // Until there is room for several, which go together again.
-      changed_.wait(lock,
-                    [this, page] { return page->io_ == KvPage::Io::kNone && n_writing_ <= kMostWrites / 2; });
+      while (page->io_ != KvPage::Io::kNone || n_writing_ > kMostWrites / 2) AwaitChange(lock);
       if (!page->dirty_) continue;
     }
     const std::optional<PageTransfer> transfer = write_error_ ? std::nullopt : BeginWrite(*page);
@@ -611,7 +630,7 @@ Status KvPool::Flush(std::span<KvPage* const> pages) {
   }
   submit();
   for (KvPage* const page : pages) {
-    changed_.wait(lock, [page] { return page->io_ == KvPage::Io::kNone; });
+    while (page->io_ != KvPage::Io::kNone) AwaitChange(lock);
     if (!page->dirty_) continue;
     Error error = write_error_ ? *std::exchange(write_error_, std::nullopt)
                                : Error{ErrorKind::kIo, "a page could not be written"};
@@ -658,6 +677,7 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
       SeeWhatPresses();
     }
   }
+  ++n_ended_;
   if (std::exchange(page.awaited_, false)) came_.notify_all();
   changed_.notify_all();
 }

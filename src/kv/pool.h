@@ -162,6 +162,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   PinnedPage Pinned(KvPage& page);
   std::span<std::byte> BytesOf(const KvPage& page) const;
 
+  // Until a transfer ended, or a little while: whether what the caller waits for came, it has to see.
+  void AwaitChange(std::unique_lock<std::mutex>& lock);
+
   // With the lock held; those that take it may let it go meanwhile.
   PageFrame NewFrame();  // throws std::bad_alloc
   PageFrame TakeFrame(std::unique_lock<std::mutex>& lock);
@@ -194,7 +197,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a transfer ended
-  std::condition_variable came_;     // the reading of a page that is awaited ended
+  std::condition_variable came_;     // the reading of a page that is awaited ended, where io_ has threads
+  bool awaiting_ = false;            // one thread is in io_->Await
+  uint64_t n_ended_ = 0;             // transfers
   // Whether there is something to be done when a page is let go, or was. Read without the lock by all who let
   // pages go: on a line of its own.
   alignas(64) std::atomic<bool> presses_ = false;
