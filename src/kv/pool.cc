@@ -191,8 +191,9 @@ int64_t KvPool::n_near() const {
   return n_frames_ - static_cast<int64_t>(free_.size());
 }
 
-KvTraffic KvPool::traffic() const {
-  std::lock_guard lock(mutex_);
+KvTraffic KvPool::traffic() {
+  std::unique_lock lock(mutex_);
+  while (n_reading_ > 0) AwaitChange(lock);
   KvTraffic traffic = traffic_;
   for (const Count& hits : ready_hits_) traffic.hits += hits.n.load(std::memory_order_relaxed);
   return traffic;

@@ -135,7 +135,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Pages alive now; and those of them that are in memory.
   int64_t n_pages() const;
   int64_t n_near() const;
-  KvTraffic traffic() const;
+  KvTraffic traffic();  // what is being read counts: waits for it
 
  private:
   friend class PinnedPage;
