@@ -389,5 +389,25 @@ TEST(Engine, DecodesWithoutAllocatingOnSeveralThreads) {
   EXPECT_LT(AllocationCount() - before, static_cast<int64_t>(tokens.size()) / 2);
 }
 
+TEST(EngineMemory, WeightsThatAreStillToBePackedCount) {
+  const ModelFile file(TinyLlama({}));
+  const auto engine = *Engine::Load({.model_path = file.path(), .compute = "f32", .packed_weights = "on"});
+  Session session = engine->NewSession();
+  const MemoryPlan plan = engine->PlanMemory(10);
+  const uint64_t of_file = engine->file().file_bytes(), packed = plan.weights - of_file;
+  ASSERT_GT(packed, 0);
+  const uint64_t nearly = of_file + plan.working + plan.text() + packed / 2;
+  {
+    const PretendedMemory memory(nearly);
+    const Status refused = engine->CheckMemory(session, 10);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().kind, ErrorKind::kOutOfMemory);
+  }
+  ASSERT_TRUE(engine->Prefill(session, TinyTokens(10, 256, 1), Outputs::kNone, {}));
+  const PretendedMemory memory(nearly);
+  const Status accepted = engine->CheckMemory(engine->NewSession(), 10);
+  EXPECT_TRUE(accepted) << accepted.error().message;
+}
+
 }  // namespace
 }  // namespace longheads

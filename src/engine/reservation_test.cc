@@ -146,6 +146,19 @@ TEST_P(ReservationTest, OfASavedTextIsThereAsSoonAsItIsOpen) {
   remove();
 }
 
+TEST_P(ReservationTest, OfLargerBlocksEndsWithThem) {
+  constexpr int64_t kLong = 10 * Transformer::kTokenBlock;
+  engine_->FitBlocksTo({.parts = BlockFit::kLeastParts});
+  Session session = engine_->NewSession();
+  Read(session, kLong);
+  const uint64_t larger = engine_->PlanMemory(kLong).large_blocks;
+  EXPECT_GT(larger, 0);
+  EXPECT_EQ(reserved(), Kept(kLong) + larger);
+  Session other = engine_->NewSession();
+  Read(other, 100);
+  EXPECT_EQ(reserved(), Kept(kLong) + Kept(100));
+}
+
 INSTANTIATE_TEST_SUITE_P(Methods, ReservationTest,
                          testing::Values("full", "longheads,chunk=16,window=64,begin=80",
                                          "infllm,n_init=16,n_local=64,block=16,top_k=2,exec_block=64",

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <optional>
@@ -252,6 +253,31 @@ int64_t Resident() {
   int64_t all = 0, resident = 0;
   statm >> all >> resident;
   return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Of this process, bytes of memory that the system was asked to keep in small pages.
+int64_t InSmallPages() {
+  std::ifstream maps("/proc/self/smaps");
+  int64_t sum = 0, size = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.starts_with("Size:")) size = std::stoll(line.substr(5)) * 1024;
+    if (line.starts_with("VmFlags:") && line.find(" nh") != std::string::npos) sum += size;
+  }
+  return sum;
+}
+
+// Else the system would make huge pages of it again, and fill what went back.
+TEST(KvPool, MemoryThatWentBackInPartStaysInSmallPages) {
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) GTEST_SKIP() << "no huge pages here";
+  constexpr int64_t kPages = 4000, kFewer = 500;
+  const int64_t stride = kGeometry.PageStride();
+  const Store store(kPages);
+  const auto pages = store.Filled(kPages);
+  store.FlushOnceNothingFails(pages);
+  const int64_t before = InSmallPages();
+  KvReservation reservation(store.pool);
+  reservation.Set(static_cast<uint64_t>((kPages - kFewer) * stride));
+  EXPECT_GE(InSmallPages() - before, (kPages - kFewer) * stride);
 }
 
 TEST(KvPool, WhatIsReservedIsTakenFromItsPagesAndGoesBackToTheSystem) {

@@ -28,6 +28,16 @@ int64_t SumOfTasks(std::span<const LinearProduct> products, const TasksOf& tasks
 
 int64_t DivideUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 
+// One of the model's linear weights.
+uint64_t PackedBytesOf(const LinearWeights& linear, const ModelWeights& weights, ComputeType compute,
+                       const GemmKernels& gemm) {
+  const uint64_t element = compute == ComputeType::kBF16 && gemm.native_bf16 ? 2 : 4;
+  const bool integers = compute == ComputeType::kInt8 && HasIntegers(linear.w.type);
+  if (&linear == &weights.output || integers) return 0;  // the vocabulary's are not packed at all
+  const int64_t panels = DivideUp(linear.n_out(), Gemm::kPanel);
+  return element * static_cast<uint64_t>(panels * Gemm::kPanel * linear.n_in());
+}
+
 }  // namespace
 
 uint64_t Int8Bytes(const ModelWeights& weights) {
@@ -39,13 +49,8 @@ uint64_t Int8Bytes(const ModelWeights& weights) {
 }
 
 uint64_t PackedBytes(const ModelWeights& weights, ComputeType compute, const GemmKernels& gemm) {
-  const uint64_t element = compute == ComputeType::kBF16 && gemm.native_bf16 ? 2 : 4;
-  return SumOverLinears(weights, [&](const LinearWeights& linear) -> uint64_t {
-    const bool integers = compute == ComputeType::kInt8 && HasIntegers(linear.w.type);
-    if (&linear == &weights.output || integers) return 0;  // the vocabulary's are not packed at all
-    const int64_t panels = DivideUp(linear.n_out(), Gemm::kPanel);
-    return element * static_cast<uint64_t>(panels * Gemm::kPanel * linear.n_in());
-  });
+  return SumOverLinears(
+      weights, [&](const LinearWeights& linear) { return PackedBytesOf(linear, weights, compute, gemm); });
 }
 
 LinearProducts::LinearProducts(const LinearKernels& kernels, ComputeType compute, bool keep_packed,
@@ -155,10 +160,13 @@ void LinearProducts::Pack(const LinearProduct& product, std::byte* packed) {
   });
 }
 
-uint64_t LinearProducts::KeptBytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [weights, packed] : kept_) bytes += static_cast<uint64_t>(packed.size());
-  return bytes;
+uint64_t LinearProducts::UnpackedBytes(const ModelWeights& weights) const {
+  if (!keep_packed_) return 0;
+  return SumOverLinears(weights, [&](const LinearWeights& linear) -> uint64_t {
+    const auto kept = kept_.find(&linear);
+    const bool packed = kept != kept_.end() && kept->second.size() > 0;
+    return packed ? 0 : PackedBytesOf(linear, weights, compute_, kernels_.gemm);
+  });
 }
 
 void LinearProducts::ForgetRows() {

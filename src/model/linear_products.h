@@ -58,8 +58,8 @@ class LinearProducts {
   // them.
   void Decode(std::span<const LinearProduct> products, int64_t n_rows);
 
-  // Of the weights that Prefill packed and keeps.
-  uint64_t KeptBytes() const;
+  // Of PackedBytes, where they are kept: of the weights that no Prefill has packed yet.
+  uint64_t UnpackedBytes(const ModelWeights& weights) const;
   // Memory for the rows of the largest prompt so far goes back to the system.
   void ForgetRows();
 

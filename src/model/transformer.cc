@@ -446,11 +446,6 @@ uint64_t Transformer::NearBytes(int64_t n_tokens) const {
   return bytes;
 }
 
-uint64_t Transformer::UnpackedBytes() const {
-  const uint64_t all = keep_packed_ ? PackedBytes(weights_, compute_, *kernels_.gemm.table) : 0;
-  return all - std::min(all, linear_.KeptBytes());
-}
-
 uint64_t Transformer::PreparedBytes() const {
   const uint64_t integers = compute_ == ComputeType::kInt8 ? Int8Bytes(weights_) : 0;
   return integers + (keep_packed_ ? PackedBytes(weights_, compute_, *kernels_.gemm.table) : 0);

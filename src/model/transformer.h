@@ -86,7 +86,9 @@ class Transformer {
 
   // Bytes of the weights that are laid out anew, beside those in the file: at once, or by the first prompt.
   uint64_t PreparedBytes() const;
-  uint64_t UnpackedBytes() const;  // of these, what the first prompt will still add
+  uint64_t UnpackedBytes() const {
+    return linear_.UnpackedBytes(weights_);
+  }  // of these, what is still to come
   // What a sequence of n tokens takes beside its pages: tables of where they are, the policies' states in all
   // layers, and near keys (attention/near_keys.h).
   uint64_t TableBytes(int64_t n_tokens) const;

@@ -354,8 +354,8 @@ HWY_INLINE Vec Widened(const int8_t* p) {
 
 // Asks for what lies so many bytes behind n elements at p: the hardware's own prefetching ends at multiples
 // of 4096, and one token's arithmetic is too short to hide what that costs. To ask for what is not there is
-// no fault. Where arithmetic is fast, the first cache has too few places for lines that are on their way:
-// into the second, and earlier.
+// no fault. On AVX-512 into the second cache, and earlier: lines came a quarter to a third faster so
+// (docs/performance.md).
 template <typename T>
 HWY_INLINE void FetchAhead(const T* p, int64_t n) {
   constexpr bool kIntoSecond = kLanes >= 16;
