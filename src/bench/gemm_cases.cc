@@ -26,26 +26,24 @@ class Tile {
  public:
   Tile(const GemmKernels& kernels, ComputeType type)
       : gemm_(kernels.create(kColumns, Gemm::kPanel, type, FastestVectorKernels(), /*n_threads=*/1)),
-        x_(RandomNumbers(Gemm::kTileRows * kColumns, 1)),
+        rows_(Gemm::kTileRows * gemm_->row_bytes()),
         packed_(gemm_->panel_stride()),
         y_(Gemm::kTileRows * Gemm::kPanel) {
     Buffer<float> weights = RandomNumbers(Gemm::kPanel * kColumns, 2);
     gemm_->Pack(0, weights.data(), packed_.data(), /*thread=*/0);
-    if (!gemm_->rounds()) return;
-    rounded_.Reset(Gemm::kTileRows * gemm_->row_bytes());
-    gemm_->Round(x_.data(), Gemm::kTileRows, rounded_.data());
+    const Buffer<float> x = RandomNumbers(Gemm::kTileRows * kColumns, 1);
+    for (int64_t row = 0; row < Gemm::kTileRows; ++row)
+      gemm_->Place(x.data() + row * kColumns, kColumns, row, /*column=*/0, rows_.data());
   }
 
   void Multiply() {
-    const void* const x = gemm_->rounds() ? static_cast<const void*>(rounded_.data()) : x_.data();
-    gemm_->Multiply(0, x, packed_.data(), Gemm::kTileRows, y_.data(), /*thread=*/0);
+    gemm_->Multiply(0, rows_.data(), packed_.data(), Gemm::kTileRows, y_.data(), Gemm::kPanel, /*thread=*/0);
   }
   std::span<const float> y() const { return {y_.data(), static_cast<std::size_t>(y_.size())}; }
 
  private:
   std::unique_ptr<Gemm> gemm_;
-  Buffer<float> x_;
-  Buffer<std::byte> packed_, rounded_;
+  Buffer<std::byte> rows_, packed_;
   Buffer<float> y_;
 };
 

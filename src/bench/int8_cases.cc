@@ -60,7 +60,8 @@ void ReadOneRow(benchmark::State& state, const KernelCases& cases, const Int8Ker
   cases.Time(state, KernelUnit::kBytes, static_cast<double>(Int8Weights::BytesFor(type, n, k)),
              cases.ReadLimit(n_threads), [&] {
                pool.RunRanges(operands.weights.n_tiles(), [&](int64_t begin, int64_t end, int) {
-                 kernels.multiply(operands.weights, begin, end, operands.rows(), 1, y.data(), n);
+                 kernels.multiply(operands.weights, begin, end, operands.rows(), 1, y.data() + begin * kTile,
+                                  n);
                });
              });
 }

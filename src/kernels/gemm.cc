@@ -1,15 +1,32 @@
 #include "kernels/gemm.h"
 
+#include <string>
 #include <vector>
 
+#include "kernels/cpu/simd_kernels.h"
 #include "kernels/onednn/gemm.h"
 #include "kernels/ref/gemm.h"
 
 namespace longheads {
 
+namespace {
+
+// By our own tiles: oneDNN of Debian 12 reaches a third of what AMX multiplies (docs/performance.md).
+std::unique_ptr<Gemm> CreateAmx(int64_t k, int64_t n, ComputeType type, const VectorKernels& conversions,
+                                int n_threads) {
+  if (type == ComputeType::kBF16) return cpu::AmxGemm(k, n);
+  return onednn::Implementations()[0].table->create(k, n, type, conversions, n_threads);
+}
+
+constexpr GemmKernels kAmx = {.create = CreateAmx, .native_bf16 = true};
+
+}  // namespace
+
 std::span<const Implementation<GemmKernels>> GemmImplementations() {
   static const std::vector<Implementation<GemmKernels>> list = [] {
     std::vector<Implementation<GemmKernels>> all = onednn::Implementations();
+    const std::string no_pairs = cpu::DeclinedAvx512Bf16(), no_tiles = cpu::DeclinedAmxBf16();
+    all.insert(all.begin(), {"amx", no_tiles.empty() ? no_pairs : no_tiles, &kAmx});
     all.push_back({"ref", "", &ref::kGemm});
     return all;
   }();

@@ -20,8 +20,8 @@ namespace longheads {
 enum class ComputeType : uint8_t {
   kF32,   // float32 products and sums
   kBF16,  // both factors rounded to bfloat16, float32 sums
-  kInt8,  // activations rounded to eight bits, integer sums of blocks (kernels/int8.h); as kF32 for weights that
-          // have no integers
+  kInt8,  // activations rounded to eight bits, integer sums of blocks (kernels/int8.h); as kF32 for weights
+          // that have no integers
 };
 
 std::string_view NameOf(ComputeType type);  // "f32", "bf16", "int8"
@@ -45,15 +45,17 @@ class Gemm {
   virtual int64_t panel_stride() const = 0;
   // weights [panel_width, k] float32, row-major, as stored; may be overwritten.
   virtual void Pack(int64_t panel, float* weights, std::byte* packed, int thread) const = 0;
-  // Whether Multiply reads other numbers than float32: what Round leaves of rows x [n_rows, k] at `to`, of row_bytes
-  // each. All that multiply by bfloat16 read the same.
-  virtual bool rounds() const = 0;
+  // Rows of x as Multiply reads them: whole tiles of kTileRows, of row_bytes a row, aligned to a cache line.
+  // All products of one k and type read the same. Place puts the numbers x [n] where those of row `row` from
+  // `column` on are, rounded to what is multiplied; both are multiples of kColumnUnit, n too but where it
+  // reaches k.
+  static constexpr int64_t kColumnUnit = 32;
   virtual int64_t row_bytes() const = 0;
-  virtual void Round(const float* x, int64_t n_rows, std::byte* to) const = 0;
-  // y[row][panel * kPanel + ...] = x W^T for rows of x [kTileRows, k] as Multiply reads them, the first n_rows of them
-  // real; y [n_rows, n]. x holds kTileRows rows whatever n_rows is.
-  virtual void Multiply(int64_t panel, const void* x, const std::byte* packed, int64_t n_rows, float* y,
-                        int thread) const = 0;
+  virtual void Place(const float* x, int64_t n, int64_t row, int64_t column, std::byte* rows) const = 0;
+  // y[row * y_stride + output] = x W^T for the outputs of a panel and the first n_rows rows of a tile, which
+  // begins at x; of the other rows nothing is written, whatever is there.
+  virtual void Multiply(int64_t panel, const std::byte* x, const std::byte* packed, int64_t n_rows, float* y,
+                        int64_t y_stride, int thread) const = 0;
 
  protected:
   Gemm(int64_t k, int64_t n) : k_(k), n_(n) {}
@@ -82,11 +84,12 @@ class PeakGemm {
   virtual void Run() = 0;
 };
 
-// Null where the processor has no instructions for the type. kInt8: unsigned with signed bytes, sums of 32 bits.
+// Null where the processor has no instructions for the type. kInt8: unsigned with signed bytes, sums of 32
+// bits.
 std::unique_ptr<PeakGemm> MakePeakGemm(ComputeType type);
 
-// Tells oneDNN not to look above a backend ("avx2", ...). Whether it will not: after its first product it is too
-// late, and products run on what it chose then.
+// Tells oneDNN not to look above a backend ("avx2", ...). Whether it will not: after its first product it is
+// too late, and products run on what it chose then.
 bool LimitGemm(std::string_view backend);
 
 }  // namespace longheads

@@ -2,15 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
 
 #include "tensor/tensor.h"
+#include "tests/support/emulated_amx.h"
 
 namespace longheads {
 namespace {
+
+constexpr std::string_view kEmulated = "emulated_amx";
 
 struct Product {
   std::unique_ptr<Gemm> gemm;
@@ -31,15 +35,17 @@ struct Product {
   }
 
   void Multiply(const float* x, int64_t n_rows, float* y) const {
-    const void* rows = x;
-    Buffer<std::byte> rounded;
-    if (gemm->rounds()) {
-      rounded.Reset(Gemm::kTileRows * gemm->row_bytes());
-      gemm->Round(x, Gemm::kTileRows, rounded.data());
-      rows = rounded.data();
+    const int64_t k = gemm->k(), n = gemm->n();
+    Buffer<std::byte> rows(Gemm::kTileRows * gemm->row_bytes());
+    for (int64_t row = 0; row < Gemm::kTileRows; ++row) {
+      // In pieces, as outputs of another product come.
+      for (int64_t column = 0; column < k; column += 3 * Gemm::kColumnUnit)
+        gemm->Place(x + row * k + column, std::min(3 * Gemm::kColumnUnit, k - column), row, column,
+                    rows.data());
     }
     for (int64_t panel = 0; panel < gemm->n_panels(); ++panel) {
-      gemm->Multiply(panel, rows, packed.data() + panel * gemm->panel_stride(), n_rows, y, 0);
+      gemm->Multiply(panel, rows.data(), packed.data() + panel * gemm->panel_stride(), n_rows,
+                     y + panel * Gemm::kPanel, n, 0);
     }
   }
 };
@@ -49,7 +55,12 @@ class GemmTest : public testing::TestWithParam<Implementation<GemmKernels>> {
   void SetUp() override {
     if (!GetParam().declined.empty()) GTEST_SKIP() << GetParam().declined;
     // ctest gives each test a process of its own.
+    if (GetParam().name == kEmulated) return;
     if (!LimitGemm(GetParam().name)) GTEST_SKIP() << "another test of this process has used oneDNN already";
+  }
+  static std::vector<ComputeType> Types() {
+    if (GetParam().name == kEmulated) return {ComputeType::kBF16};
+    return {ComputeType::kF32, ComputeType::kBF16};
   }
 };
 
@@ -62,7 +73,7 @@ std::vector<float> RandomRows(int64_t k) {
 }
 
 TEST_P(GemmTest, EqualsFloat64WithinItsRoundings) {
-  for (const ComputeType type : {ComputeType::kF32, ComputeType::kBF16}) {
+  for (const ComputeType type : Types()) {
     for (const auto& [k, n] :
          {std::pair<int64_t, int64_t>{64, 8}, {576, 576}, {100, 193}, {576, 192}, {33, 500}}) {
       const Product product(*GetParam().table, k, n, type);
@@ -91,7 +102,7 @@ TEST_P(GemmTest, EqualsFloat64WithinItsRoundings) {
 
 // Promise 3 of the house: the blocks of the prefill do not show in the result.
 TEST_P(GemmTest, ARowDoesNotFeelItsPlaceInTheTile) {
-  for (const ComputeType type : {ComputeType::kF32, ComputeType::kBF16}) {
+  for (const ComputeType type : Types()) {
     for (const auto& [k, n] :
          {std::pair<int64_t, int64_t>{576, 576}, {1536, 576}, {576, 1536}, {64, 200}, {100, 24}}) {
       const Product product(*GetParam().table, k, n, type);
@@ -111,8 +122,14 @@ TEST_P(GemmTest, ARowDoesNotFeelItsPlaceInTheTile) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, GemmTest,
-                         testing::ValuesIn(GemmImplementations().begin(), GemmImplementations().end()),
+std::vector<Implementation<GemmKernels>> Candidates() {
+  const auto all = GemmImplementations();
+  std::vector<Implementation<GemmKernels>> list(all.begin(), all.end());
+  list.push_back(EmulatedAmxGemm());
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, GemmTest, testing::ValuesIn(Candidates()),
                          [](const auto& p) { return std::string(p.param.name); });
 
 }  // namespace

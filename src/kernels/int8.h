@@ -60,7 +60,8 @@ struct Int8Kernels {
   // x [k] to p [k] and blocks [k / 32]: scale = max |x| / 127, p = x / scale rounded to the nearest, to even
   // between two. A block with a number that is not finite has a NaN as its scale: its row's products are NaN.
   void (*quantise)(const float* x, int64_t k, int8_t* p, Int8BlockSums* blocks);
-  // y[row * y_stride + output] for all rows and the outputs of the weights' tiles [tile_begin, tile_end).
+  // y[row * y_stride + output] for all rows and the outputs of the weights' tiles [tile_begin, tile_end),
+  // counted from the first of these.
   void (*multiply)(const Int8Weights& weights, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                    int64_t n_rows, float* y, int64_t y_stride);
 };

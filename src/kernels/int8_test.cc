@@ -268,7 +268,7 @@ TEST(Int8Multiply, MultipliesTheTilesThatItIsAskedFor) {
     const std::vector<float> whole = Product(*candidate.table, weights, x);
     std::vector<float> y(static_cast<std::size_t>(n), -1.0f), expected = y;
     candidate.table->multiply(weights, 1, 3, x.rows(), 1, y.data(), n);
-    std::copy(whole.begin() + 16, whole.begin() + 48, expected.begin() + 16);
+    std::copy(whole.begin() + 16, whole.begin() + 48, expected.begin());
     EXPECT_EQ(y, expected) << candidate.name;
   }
 }

@@ -1,6 +1,7 @@
 #include "model/linear_products.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 
@@ -8,23 +9,10 @@ namespace longheads {
 namespace {
 
 constexpr int64_t kTile = Int8Weights::kTile;
-
-// Finds the product that task number `task` belongs to, where each has tasks_of(product) of them in turn, and
-// leaves the number within it.
-template <typename TasksOf>
-const LinearProduct& ProductOf(std::span<const LinearProduct> products, int64_t& task,
-                               const TasksOf& tasks_of) {
-  const LinearProduct* product = products.data();
-  for (; task >= tasks_of(*product); ++product) task -= tasks_of(*product);
-  return *product;
-}
-
-template <typename TasksOf>
-int64_t SumOfTasks(std::span<const LinearProduct> products, const TasksOf& tasks_of) {
-  int64_t n = 0;
-  for (const LinearProduct& product : products) n += tasks_of(product);
-  return n;
-}
+// A prompt's tasks: blocks of so many rows and outputs, whatever multiplies them. Enough rows for weights to
+// be read from cache, and few enough for their activations to stay there.
+constexpr int64_t kBlockRows = Gemm::kTileRows, kPanel = Gemm::kPanel, kPanelTiles = kPanel / kTile;
+static_assert(kPanel % kTile == 0 && kPanel % Gemm::kColumnUnit == 0);
 
 int64_t DivideUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 
@@ -59,7 +47,12 @@ LinearProducts::LinearProducts(const LinearKernels& kernels, ComputeType compute
       compute_(compute),
       keep_packed_(keep_packed),
       pool_(pool),
-      panels_(static_cast<std::size_t>(pool.n_threads())) {}
+      scratch_(static_cast<std::size_t>(pool.n_threads())) {
+  for (Scratch& scratch : scratch_) {
+    scratch.y.Reset(kBlockRows * kPanel);
+    scratch.up.Reset(kBlockRows * kPanel);
+  }
+}
 
 void LinearProducts::Prepare(ModelWeights& weights) const {
   if (compute_ != ComputeType::kInt8) return;
@@ -87,26 +80,6 @@ void LinearProducts::ForEachKind(std::span<const LinearProduct> products, const 
   }
 }
 
-void LinearProducts::Prefill(std::span<const LinearProduct> products, int64_t n_rows,
-                             const CancelToken* cancel) {
-  if (n_rows == 0) return;
-  // Enough rows for a tile's weights to be read from cache, and few enough for their activations to stay
-  // there.
-  constexpr int64_t kTilesPerTask = 12, kRowsPerTask = 128;
-  ForEachKind(products, [&](std::span<const LinearProduct> some, bool integers) {
-    if (integers) return MultiplyIntegers(some, n_rows, kTilesPerTask, kRowsPerTask, cancel);
-    MultiplyPacked(some, n_rows, cancel);
-  });
-  if (Cancelled(cancel)) return;
-  for (const LinearProduct& product : products) {
-    if (product.weights->bias.empty()) continue;
-    constexpr int64_t kRows = 32;
-    pool_.Run(DivideUp(n_rows, kRows), [&](int64_t task, int) {
-      AddBias(product, task * kRows, std::min(n_rows, (task + 1) * kRows));
-    });
-  }
-}
-
 void LinearProducts::Decode(std::span<const LinearProduct> products, int64_t n_rows) {
   if (n_rows == 0) return;
   ForEachKind(products, [&](std::span<const LinearProduct> some, bool integers) {
@@ -114,11 +87,16 @@ void LinearProducts::Decode(std::span<const LinearProduct> products, int64_t n_r
     const auto tiles_of = [](const LinearProduct& product) {
       return DivideUp(product.weights->n_out(), kTile);
     };
-    pool_.RunRanges(SumOfTasks(some, tiles_of), [&](int64_t begin, int64_t end, int) {
+    int64_t n_all = 0;
+    for (const LinearProduct& product : some) n_all += tiles_of(product);
+    pool_.RunRanges(n_all, [&](int64_t begin, int64_t end, int) {
       for (const LinearProduct& product : some) {
         const int64_t n_tiles = tiles_of(product);
         const int64_t first = std::max<int64_t>(begin, 0), last = std::min(end, n_tiles);
-        if (first < last && integers) MultiplyTiles(product, x, first, last, n_rows);
+        if (first < last && integers) {
+          const Int8Weights& weights = *product.weights->integers;
+          kernels_.int8.multiply(weights, first, last, x, n_rows, product.y + first * kTile, weights.n());
+        }
         if (first < last && !integers) MultiplyVectors(product, first * kTile, last * kTile, n_rows);
         begin -= n_tiles;
         end -= n_tiles;
@@ -126,17 +104,14 @@ void LinearProducts::Decode(std::span<const LinearProduct> products, int64_t n_r
     });
   });
   for (const LinearProduct& product : products) {
-    if (!product.weights->bias.empty()) AddBias(product, 0, n_rows);
+    if (product.weights->bias.empty()) continue;
+    const int64_t n_out = product.weights->n_out();
+    for (int64_t row = 0; row < n_rows; ++row)
+      kernels_.vector.add(product.y + row * n_out, product.weights->bias.data(), n_out);
   }
 }
 
-void LinearProducts::AddBias(const LinearProduct& product, int64_t begin, int64_t end) const {
-  const int64_t n_out = product.weights->n_out();
-  for (int64_t row = begin; row < end; ++row)
-    kernels_.vector.add(product.y + row * n_out, product.weights->bias.data(), n_out);
-}
-
-// ---- Float products
+// ---- A prompt's weights
 
 const Gemm& LinearProducts::GemmFor(const TensorView& w) {
   for (const std::unique_ptr<Gemm>& gemm : gemms_) {
@@ -147,14 +122,13 @@ const Gemm& LinearProducts::GemmFor(const TensorView& w) {
   return *gemms_.back();
 }
 
-void LinearProducts::Pack(const LinearProduct& product, std::byte* packed) {
-  const TensorView& w = product.weights->w;
+void LinearProducts::Pack(const TensorView& w, std::byte* packed) {
   const Gemm& gemm = GemmFor(w);
   const int64_t row_bytes = static_cast<int64_t>(*BytesOf(w.type, w.shape[1]));
-  for (Buffer<float>& panel : panels_) panel.Reserve(Gemm::kPanel * gemm.k());
+  for (Scratch& scratch : scratch_) scratch.panel.Reserve(kPanel * gemm.k());
   pool_.Run(gemm.n_panels(), [&](int64_t panel, int thread) {
-    float* const rows = panels_[static_cast<std::size_t>(thread)].data();
-    kernels_.quantised.dequantize(w.type, w.data + panel * Gemm::kPanel * row_bytes,
+    float* const rows = scratch_[static_cast<std::size_t>(thread)].panel.data();
+    kernels_.quantised.dequantize(w.type, w.data + panel * kPanel * row_bytes,
                                   gemm.panel_width(panel) * gemm.k(), rows);
     gemm.Pack(panel, rows, packed + panel * gemm.panel_stride(), thread);
   });
@@ -169,74 +143,211 @@ uint64_t LinearProducts::UnpackedBytes(const ModelWeights& weights) const {
   });
 }
 
-void LinearProducts::ForgetRows() {
-  rounded_ = {};
-  p_ = {};
-  blocks_ = {};
-}
-
-int64_t LinearProducts::PackedSize(const LinearProduct& product) {
-  const Gemm& gemm = GemmFor(product.weights->w);
-  return gemm.n_panels() * gemm.panel_stride();
-}
-
-std::span<const std::byte* const> LinearProducts::Packed(std::span<const LinearProduct> products) {
-  packed_at_.clear();
-  if (!keep_packed_)
-    packed_.Reserve(
-        SumOfTasks(products, [this](const LinearProduct& product) { return PackedSize(product); }));
-  std::byte* at = packed_.data();
-  for (const LinearProduct& product : products) {
-    if (keep_packed_) {
-      Buffer<std::byte>& kept = kept_[product.weights];
-      if (kept.size() == 0) {  // and stays so where packing fails
-        Buffer<std::byte> packed(PackedSize(product));
-        Pack(product, packed.data());
-        kept = std::move(packed);
-      }
-      packed_at_.push_back(kept.data());
-    } else {
-      Pack(product, at);
-      packed_at_.push_back(at);
-      at += PackedSize(product);
-    }
+std::span<const LinearProducts::Factor> LinearProducts::Factors(
+    std::span<const LinearWeights* const> weights) {
+  factors_.clear();
+  const auto packed_size = [](const Gemm& gemm) { return gemm.n_panels() * gemm.panel_stride(); };
+  int64_t of_call = 0;
+  for (const LinearWeights* const linear : weights) {
+    factors_.push_back({.weights = linear, .gemm = linear->integers ? nullptr : &GemmFor(linear->w)});
+    if (factors_.back().gemm != nullptr) of_call += packed_size(*factors_.back().gemm);
   }
-  return packed_at_;
+  if (!keep_packed_) packed_.Reserve(of_call);
+  std::byte* at = packed_.data();
+  for (Factor& factor : factors_) {
+    if (factor.gemm == nullptr) continue;
+    const int64_t size = packed_size(*factor.gemm);
+    if (!keep_packed_) {
+      Pack(factor.weights->w, at);
+      factor.packed = at;
+      at += size;
+      continue;
+    }
+    Buffer<std::byte>& kept = kept_[factor.weights];
+    if (kept.size() == 0) {  // and stays so where packing fails
+      Buffer<std::byte> packed(size);
+      Pack(factor.weights->w, packed.data());
+      kept = std::move(packed);
+    }
+    factor.packed = kept.data();
+  }
+  return factors_;
 }
 
-void LinearProducts::MultiplyPacked(std::span<const LinearProduct> products, int64_t n_rows,
-                                    const CancelToken* cancel) {
-  const std::span<const std::byte* const> packed = Packed(products);
-  const std::byte* const x = Rounded(products[0], n_rows);
-  const int64_t n_tiles = DivideUp(n_rows, Gemm::kTileRows);
-  const auto tasks_of = [&](const LinearProduct& product) {
-    return GemmFor(product.weights->w).n_panels() * n_tiles;
-  };
-  // Tiles innermost: the threads' neighbouring tasks share a panel of weights, which stays in cache.
-  pool_.Run(SumOfTasks(products, tasks_of), [&](int64_t task, int thread) {
-    if (Cancelled(cancel)) return;
-    const LinearProduct& product = ProductOf(products, task, tasks_of);
-    const Gemm& gemm = GemmFor(product.weights->w);
-    const std::byte* const panels = packed[static_cast<std::size_t>(&product - products.data())];
-    const int64_t panel = task / n_tiles, row = task % n_tiles * Gemm::kTileRows;
-    gemm.Multiply(panel, x + row * gemm.row_bytes(), panels + panel * gemm.panel_stride(),
-                  std::min(Gemm::kTileRows, n_rows - row), product.y + row * gemm.n(), thread);
+// ---- A prompt's rows
+
+uint64_t LinearProducts::RowBytes(const ModelWeights& weights) const {
+  const uint64_t element = compute_ == ComputeType::kBF16 && kernels_.gemm.native_bf16 ? 2 : 4;
+  struct Widest {
+    int64_t floats = 0, integers = 0;
+  } input, hidden;
+  for (const LayerWeights& layer : weights.layers) {
+    const auto widen = [&](const LinearWeights& linear, Widest& widest) {
+      int64_t& k = linear.integers ? widest.integers : widest.floats;
+      k = std::max(k, linear.n_in());
+    };
+    for (const LinearWeights* linear : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up})
+      widen(*linear, input);
+    widen(layer.down, hidden);
+  }
+  const auto floats = static_cast<uint64_t>(input.floats + hidden.floats);
+  const auto integers = static_cast<uint64_t>(input.integers + hidden.integers);
+  return element * floats + integers + integers / 32 * sizeof(Int8BlockSums);
+}
+
+void LinearProducts::ForgetRows() {
+  input_ = {};
+  hidden_ = {};
+}
+
+void LinearProducts::SetForms(std::span<const Factor> factors, int64_t n_rows, Rows& rows) {
+  rows.k = factors[0].weights->n_in();
+  rows.gemm = nullptr;
+  rows.integers = false;
+  for (const Factor& factor : factors) {
+    if (factor.gemm != nullptr) rows.gemm = factor.gemm;
+    rows.integers |= factor.gemm == nullptr;
+  }
+  if (rows.gemm != nullptr)
+    rows.floats.Reserve(DivideUp(n_rows, kBlockRows) * kBlockRows * rows.gemm->row_bytes());
+  if (rows.integers) {
+    rows.p.Reserve(n_rows * rows.k);
+    rows.blocks.Reserve(n_rows * (rows.k / 32));
+  }
+}
+
+void LinearProducts::Place(const float* x, int64_t n, int64_t row, int64_t column, Rows& rows) const {
+  if (rows.gemm != nullptr) rows.gemm->Place(x, n, row, column, rows.floats.data());
+  if (!rows.integers) return;
+  const int64_t at = row * rows.k + column;  // of whole blocks, as k is
+  kernels_.int8.quantise(x, n, rows.p.data() + at, rows.blocks.data() + at / 32);
+}
+
+template <typename Body>
+void LinearProducts::RunTasks(int64_t n_tasks, const CancelToken* cancel, const Body& body) {
+  pool_.Run(n_tasks, [&](int64_t task, int thread) {
+    if (!Cancelled(cancel)) body(task, thread);
   });
 }
 
-const std::byte* LinearProducts::Rounded(const LinearProduct& product, int64_t n_rows) {
-  const Gemm& gemm = GemmFor(product.weights->w);
-  if (!gemm.rounds()) return reinterpret_cast<const std::byte*>(product.x);
-  constexpr int64_t kRows = 32;  // in one task
-  const int64_t n = DivideUp(n_rows, Gemm::kTileRows) * Gemm::kTileRows;
-  rounded_.Reserve(n * gemm.row_bytes());
-  pool_.Run(DivideUp(n, kRows), [&](int64_t task, int) {
-    const int64_t row = task * kRows;
-    gemm.Round(product.x + row * gemm.k(), std::min(kRows, n - row),
-               rounded_.data() + row * gemm.row_bytes());
+std::span<const LinearProducts::Factor> LinearProducts::Prepare(const LinearInput& input,
+                                                                std::span<const LinearWeights* const> weights,
+                                                                int64_t n_rows, const CancelToken* cancel) {
+  const std::span<const Factor> factors = Factors(weights);
+  SetForms(factors, n_rows, input_);
+  const int64_t k = input_.k;
+  if (input.norm != nullptr) {
+    for (Scratch& scratch : scratch_) scratch.row.Reserve(k);
+  }
+  constexpr int64_t kRows = 8;  // in one task
+  RunTasks(DivideUp(n_rows, kRows), cancel, [&](int64_t task, int thread) {
+    float* const normed = scratch_[static_cast<std::size_t>(thread)].row.data();
+    for (int64_t row = task * kRows; row < std::min(n_rows, (task + 1) * kRows); ++row) {
+      const float* x = input.x + row * k;
+      if (input.norm != nullptr) {
+        kernels_.vector.rms_norm(x, input.norm, input.epsilon, k, normed);
+        x = normed;
+      }
+      Place(x, k, row, /*column=*/0, input_);
+    }
   });
-  return rounded_.data();
+  return factors;
 }
+
+// ---- A prompt's products
+
+void LinearProducts::MultiplyBlock(const Factor& factor, const Rows& rows, int64_t panel, int64_t row,
+                                   int64_t n_rows, float* y, int64_t y_stride, int thread) const {
+  const LinearWeights& linear = *factor.weights;
+  if (factor.gemm != nullptr) {
+    const Gemm& gemm = *factor.gemm;
+    gemm.Multiply(panel, rows.floats.data() + row * gemm.row_bytes(),
+                  factor.packed + panel * gemm.panel_stride(), n_rows, y, y_stride, thread);
+  } else {
+    const Int8Weights& weights = *linear.integers;
+    const int64_t tile = panel * kPanelTiles, at = row * rows.k;
+    kernels_.int8.multiply(weights, tile, std::min(weights.n_tiles(), tile + kPanelTiles),
+                           {.p = rows.p.data() + at, .blocks = rows.blocks.data() + at / 32, .k = rows.k},
+                           n_rows, y, y_stride);
+  }
+  if (linear.bias.empty()) return;
+  const int64_t output = panel * kPanel;
+  for (int64_t i = 0; i < n_rows; ++i)
+    kernels_.vector.add(y + i * y_stride, linear.bias.data() + output,
+                        std::min(kPanel, linear.n_out() - output));
+}
+
+// Tasks that are neighbours share a panel of weights, which stays in cache.
+void LinearProducts::Project(const LinearInput& input, std::span<const LinearOutput> outputs, int64_t n_rows,
+                             const CancelToken* cancel) {
+  if (n_rows == 0) return;
+  std::array<const LinearWeights*, 3> weights{};
+  LH_CHECK(outputs.size() <= weights.size());
+  std::ranges::transform(outputs, weights.begin(), &LinearOutput::weights);
+  const auto factors = Prepare(input, std::span(weights).first(outputs.size()), n_rows, cancel);
+  const int64_t n_blocks = DivideUp(n_rows, kBlockRows);
+  int64_t n_tasks = 0;
+  for (const LinearOutput& output : outputs) n_tasks += DivideUp(output.weights->n_out(), kPanel) * n_blocks;
+  RunTasks(n_tasks, cancel, [&](int64_t task, int thread) {
+    std::size_t i = 0;
+    const auto n_of = [&] { return DivideUp(outputs[i].weights->n_out(), kPanel) * n_blocks; };
+    for (; task >= n_of(); ++i) task -= n_of();
+    const int64_t panel = task / n_blocks, row = task % n_blocks * kBlockRows,
+                  n_out = outputs[i].weights->n_out();
+    MultiplyBlock(factors[i], input_, panel, row, std::min(kBlockRows, n_rows - row),
+                  outputs[i].y + row * n_out + panel * kPanel, n_out, thread);
+  });
+}
+
+void LinearProducts::AddProducts(const Factor& factor, const Rows& rows, float* sums, int64_t n_rows,
+                                 const CancelToken* cancel) {
+  const int64_t n_out = factor.weights->n_out(), n_blocks = DivideUp(n_rows, kBlockRows);
+  RunTasks(DivideUp(n_out, kPanel) * n_blocks, cancel, [&](int64_t task, int thread) {
+    const int64_t panel = task / n_blocks, row = task % n_blocks * kBlockRows;
+    const int64_t n_here = std::min(kBlockRows, n_rows - row),
+                  width = std::min(kPanel, n_out - panel * kPanel);
+    float* const y = scratch_[static_cast<std::size_t>(thread)].y.data();
+    MultiplyBlock(factor, rows, panel, row, n_here, y, kPanel, thread);
+    for (int64_t i = 0; i < n_here; ++i)
+      kernels_.vector.add(sums + (row + i) * n_out + panel * kPanel, y + i * kPanel, width);
+  });
+}
+
+void LinearProducts::AddProjection(const LinearInput& input, const LinearOutput& sums, int64_t n_rows,
+                                   const CancelToken* cancel) {
+  if (n_rows == 0) return;
+  const auto factors = Prepare(input, std::span(&sums.weights, 1), n_rows, cancel);
+  AddProducts(factors[0], input_, sums.y, n_rows, cancel);
+}
+
+void LinearProducts::AddFeedForward(const LinearInput& input, const LayerWeights& layer, float* sums,
+                                    int64_t n_rows, const CancelToken* cancel) {
+  if (n_rows == 0) return;
+  const LinearWeights* const first[] = {&layer.gate, &layer.up};
+  const auto factors = Prepare(input, first, n_rows, cancel);
+  const Factor down{.weights = &layer.down, .gemm = layer.down.integers ? nullptr : &GemmFor(layer.down.w)};
+  SetForms(std::span(&down, 1), n_rows, hidden_);
+  const int64_t n_out = layer.gate.n_out(), n_blocks = DivideUp(n_rows, kBlockRows);
+  RunTasks(DivideUp(n_out, kPanel) * n_blocks, cancel, [&](int64_t task, int thread) {
+    const int64_t panel = task / n_blocks, row = task % n_blocks * kBlockRows;
+    const int64_t n_here = std::min(kBlockRows, n_rows - row),
+                  width = std::min(kPanel, n_out - panel * kPanel);
+    Scratch& scratch = scratch_[static_cast<std::size_t>(thread)];
+    float* const gate = scratch.y.data();
+    float* const up = scratch.up.data();
+    MultiplyBlock(factors[0], input_, panel, row, n_here, gate, kPanel, thread);
+    MultiplyBlock(factors[1], input_, panel, row, n_here, up, kPanel, thread);
+    for (int64_t i = 0; i < n_here; ++i) {
+      kernels_.vector.silu_mul(gate + i * kPanel, up + i * kPanel, width);
+      Place(gate + i * kPanel, width, row + i, panel * kPanel, hidden_);
+    }
+  });
+  if (Cancelled(cancel)) return;
+  const LinearWeights* const second[] = {&layer.down};
+  AddProducts(Factors(second)[0], hidden_, sums, n_rows, cancel);
+}
+
+// ---- A token's products
 
 void LinearProducts::MultiplyVectors(const LinearProduct& product, int64_t begin, int64_t end,
                                      int64_t n_rows) const {
@@ -251,8 +362,6 @@ void LinearProducts::MultiplyVectors(const LinearProduct& product, int64_t begin
     }
   }
 }
-
-// ---- Integer products
 
 Int8Rows LinearProducts::Quantise(const LinearProduct& product, int64_t n_rows) {
   constexpr int64_t kRows = 8;  // in one task
@@ -270,31 +379,6 @@ Int8Rows LinearProducts::Quantise(const LinearProduct& product, int64_t n_rows) 
     pool_.Run(DivideUp(n_rows, kRows), quantise);
   }
   return {.p = p_.data(), .blocks = blocks_.data(), .k = k};
-}
-
-void LinearProducts::MultiplyTiles(const LinearProduct& product, const Int8Rows& x, int64_t begin,
-                                   int64_t end, int64_t n_rows) const {
-  const Int8Weights& weights = *product.weights->integers;
-  kernels_.int8.multiply(weights, begin, end, x, n_rows, product.y, weights.n());
-}
-
-void LinearProducts::MultiplyIntegers(std::span<const LinearProduct> products, int64_t n_rows,
-                                      int64_t tiles_per_task, int64_t rows_per_task,
-                                      const CancelToken* cancel) {
-  const Int8Rows x = Quantise(products[0], n_rows);
-  const int64_t row_tasks = DivideUp(n_rows, rows_per_task);
-  const auto tasks_of = [&](const LinearProduct& product) {
-    return DivideUp(product.weights->integers->n_tiles(), tiles_per_task) * row_tasks;
-  };
-  pool_.Run(SumOfTasks(products, tasks_of), [&](int64_t task, int) {
-    if (Cancelled(cancel)) return;
-    const LinearProduct& product = ProductOf(products, task, tasks_of);
-    const Int8Weights& weights = *product.weights->integers;
-    const int64_t tile = task / row_tasks * tiles_per_task, row = task % row_tasks * rows_per_task;
-    kernels_.int8.multiply(weights, tile, std::min(weights.n_tiles(), tile + tiles_per_task),
-                           {.p = x.p + row * x.k, .blocks = x.blocks + row * (x.k / 32), .k = x.k},
-                           std::min(rows_per_task, n_rows - row), product.y + row * weights.n(), weights.n());
-  });
 }
 
 }  // namespace longheads

@@ -42,17 +42,14 @@ Result<KernelChoice> ChooseKernels(std::string_view backend) {
 
 // What flows through a layer, [n_tokens, ...].
 struct Transformer::Activations {
-  Buffer<float> x, normed, queries, keys, values, attended, gate, up;
+  Buffer<float> x, queries, keys, values, attended;
 
   void Reserve(const ModelConfig& config, int64_t n) {
     x.Reserve(n * config.embed_dim);
-    normed.Reserve(n * config.embed_dim);
     queries.Reserve(n * config.n_heads * config.head_dim);
     keys.Reserve(n * config.n_kv_heads * config.head_dim);
     values.Reserve(n * config.n_kv_heads * config.head_dim);
     attended.Reserve(n * config.n_heads * config.head_dim);
-    gate.Reserve(n * config.ffn_dim);
-    up.Reserve(n * config.ffn_dim);
   }
   AttentionRows Rows(int64_t layer) {
     return {
@@ -61,7 +58,8 @@ struct Transformer::Activations {
 };
 
 struct Transformer::Decode {
-  Activations activations;  // of a batch
+  Activations activations;         // of a batch
+  Buffer<float> normed, gate, up;  // the same
   std::vector<AttendingSequence> sequences;
 };
 
@@ -278,39 +276,28 @@ void Transformer::ReserveForBlock(int64_t n, int64_t behind) {
 Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_t> prompt, int64_t begin,
                                  int64_t end, const ForwardControl& control, double done, double share) {
   Activations& a = *prefill_;
-  const VectorKernels& vector = *kernels_.vector.table;
   const int64_t n = end - begin;
   const int64_t n_following = static_cast<int64_t>(prompt.size()) - end;
   const int64_t first = sequence.size();
   const int64_t embed = config_.embed_dim;
-  const int64_t ffn = config_.ffn_dim;
   ReserveForBlock(n, first);
-  a.Reserve(config_, RoundUp(n, LinearProducts::kRowUnit));
+  a.Reserve(config_, n);
   sequence.kv.Reserve(first + n);
 
-  const auto each_row = [&](const auto& body) {
-    constexpr int64_t kRows = 32;
-    pool_.Run((n + kRows - 1) / kRows, [&](int64_t task, int) {
-      for (int64_t row = task * kRows; row < std::min(n, (task + 1) * kRows); ++row) body(row);
-    });
+  constexpr int64_t kRows = 32;  // in one task
+  pool_.Run((n + kRows - 1) / kRows, [&](int64_t task, int) {
+    for (int64_t row = task * kRows; row < std::min(n, (task + 1) * kRows); ++row)
+      Embed(prompt[static_cast<std::size_t>(begin + row)], a.x.data() + row * embed);
+  });
+  const auto norm_of_x = [&](const std::vector<float>& norm) {
+    return LinearInput{.x = a.x.data(), .norm = norm.data(), .epsilon = config_.rms_epsilon};
   };
-  const auto multiply = [&](std::initializer_list<LinearProduct> products) {
-    linear_.Prefill(products, n, control.cancel);
-  };
-  each_row(
-      [&](int64_t row) { Embed(prompt[static_cast<std::size_t>(begin + row)], a.x.data() + row * embed); });
 
   for (int64_t layer = 0; layer < config_.n_layers; ++layer) {
     const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
-
-    // ---- Attention
-    each_row([&](int64_t row) {
-      vector.rms_norm(a.x.data() + row * embed, weights.attention_norm.data(), config_.rms_epsilon, embed,
-                      a.normed.data() + row * embed);
-    });
-    multiply({{&weights.q, a.normed.data(), a.queries.data()},
-              {&weights.k, a.normed.data(), a.keys.data()},
-              {&weights.v, a.normed.data(), a.values.data()}});
+    const LinearOutput projected[] = {
+        {&weights.q, a.queries.data()}, {&weights.k, a.keys.data()}, {&weights.v, a.values.data()}};
+    linear_.Project(norm_of_x(weights.attention_norm), projected, n, control.cancel);
     if (Cancelled(control.cancel)) return tl::unexpected<Error>(Stopped());
     AttendingSequence attending = Attending(sequence, layer, first + n + n_following);
     attending.n_preceding = begin;
@@ -319,20 +306,8 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
     if (!runner_.Prefill(policy, attending, a.Rows(layer), n, control.cancel)) {
       return tl::unexpected<Error>(Stopped());
     }
-    multiply({{&weights.o, a.attended.data(), a.normed.data()}});
-
-    // ---- Feed-forward
-    each_row([&](int64_t row) {
-      float* const x = a.x.data() + row * embed;
-      float* const normed = a.normed.data() + row * embed;
-      vector.add(x, normed, embed);
-      vector.rms_norm(x, weights.ffn_norm.data(), config_.rms_epsilon, embed, normed);
-    });
-    multiply({{&weights.gate, a.normed.data(), a.gate.data()}, {&weights.up, a.normed.data(), a.up.data()}});
-    each_row([&](int64_t row) { vector.silu_mul(a.gate.data() + row * ffn, a.up.data() + row * ffn, ffn); });
-    multiply({{&weights.down, a.gate.data(), a.normed.data()}});
-    each_row(
-        [&](int64_t row) { vector.add(a.x.data() + row * embed, a.normed.data() + row * embed, embed); });
+    linear_.AddProjection({.x = a.attended.data()}, {&weights.o, a.x.data()}, n, control.cancel);
+    linear_.AddFeedForward(norm_of_x(weights.ffn_norm), weights, a.x.data(), n, control.cancel);
 
     if (Cancelled(control.cancel)) return tl::unexpected<Error>(Stopped());
     if (control.progress) {
@@ -344,12 +319,15 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
 }
 
 Status Transformer::DecodeStep(std::span<const BatchItem> items) {
-  Activations& a = decode_->activations;
   const VectorKernels& vector = *kernels_.vector.table;
   const int64_t n = static_cast<int64_t>(items.size());
   const int64_t embed = config_.embed_dim;
   const int64_t ffn = config_.ffn_dim;
+  auto& [a, normed, gate, up, sequences] = *decode_;
   a.Reserve(config_, n);
+  normed.Reserve(n * embed);
+  gate.Reserve(n * ffn);
+  up.Reserve(n * ffn);
   for (int64_t i = 0; i < n; ++i) {
     const BatchItem& item = items[static_cast<std::size_t>(i)];
     LH_CHECK(item.tokens.size() == 1);
@@ -364,27 +342,27 @@ Status Transformer::DecodeStep(std::span<const BatchItem> items) {
     const Policy& policy = *attention_[static_cast<std::size_t>(layer)].policy;
     for (int64_t i = 0; i < n; ++i) {
       vector.rms_norm(a.x.data() + i * embed, weights.attention_norm.data(), config_.rms_epsilon, embed,
-                      a.normed.data() + i * embed);
+                      normed.data() + i * embed);
     }
-    multiply({{&weights.q, a.normed.data(), a.queries.data()},
-              {&weights.k, a.normed.data(), a.keys.data()},
-              {&weights.v, a.normed.data(), a.values.data()}});
-    decode_->sequences.clear();
+    multiply({{&weights.q, normed.data(), a.queries.data()},
+              {&weights.k, normed.data(), a.keys.data()},
+              {&weights.v, normed.data(), a.values.data()}});
+    sequences.clear();
     for (const BatchItem& item : items) {
-      decode_->sequences.push_back(Attending(*item.sequence, layer, item.sequence->size() + 1));
+      sequences.push_back(Attending(*item.sequence, layer, item.sequence->size() + 1));
     }
-    runner_.Decode(policy, decode_->sequences, a.Rows(layer));
-    multiply({{&weights.o, a.attended.data(), a.normed.data()}});
+    runner_.Decode(policy, sequences, a.Rows(layer));
+    multiply({{&weights.o, a.attended.data(), normed.data()}});
     for (int64_t i = 0; i < n; ++i) {
       float* const x = a.x.data() + i * embed;
-      float* const normed = a.normed.data() + i * embed;
-      vector.add(x, normed, embed);
-      vector.rms_norm(x, weights.ffn_norm.data(), config_.rms_epsilon, embed, normed);
+      float* const row = normed.data() + i * embed;
+      vector.add(x, row, embed);
+      vector.rms_norm(x, weights.ffn_norm.data(), config_.rms_epsilon, embed, row);
     }
-    multiply({{&weights.gate, a.normed.data(), a.gate.data()}, {&weights.up, a.normed.data(), a.up.data()}});
-    vector.silu_mul(a.gate.data(), a.up.data(), n * ffn);
-    multiply({{&weights.down, a.gate.data(), a.normed.data()}});
-    vector.add(a.x.data(), a.normed.data(), n * embed);
+    multiply({{&weights.gate, normed.data(), gate.data()}, {&weights.up, normed.data(), up.data()}});
+    vector.silu_mul(gate.data(), up.data(), n * ffn);
+    multiply({{&weights.down, gate.data(), normed.data()}});
+    vector.add(a.x.data(), normed.data(), n * embed);
   }
   for (const BatchItem& item : items) item.sequence->kv.Commit(item.sequence->size() + 1);
   return {};
@@ -399,27 +377,21 @@ void Transformer::Logits(std::span<const float> hidden, std::span<float> logits)
 
 uint64_t Transformer::ActivationBytes() const {
   const int64_t heads = config_.n_heads + config_.n_kv_heads;
-  return sizeof(float) *
-         static_cast<uint64_t>(2 * (config_.embed_dim + heads * config_.head_dim + config_.ffn_dim));
+  return sizeof(float) * static_cast<uint64_t>(config_.embed_dim + 2 * heads * config_.head_dim) +
+         linear_.RowBytes(weights_);
 }
 
 uint64_t Transformer::BlockBytes(int64_t n_tokens) const {
-  const int64_t n = RoundUp(n_tokens, LinearProducts::kRowUnit);
-  const int64_t q_dim = config_.n_heads * config_.head_dim;
-  const int64_t kv_dim = config_.n_kv_heads * config_.head_dim;
+  const int64_t n = RoundUp(n_tokens, Gemm::kTileRows);
   const uint64_t activations = static_cast<uint64_t>(n) * ActivationBytes();
   const bool all_int8 = compute_ == ComputeType::kInt8 && std::ranges::all_of(weights_.layers, HasInt8);
-  if (all_int8) {
-    const int64_t widest = std::max({config_.embed_dim, q_dim, config_.ffn_dim});
-    return activations + static_cast<uint64_t>(n * (widest + widest / 32 * sizeof(Int8BlockSums)));
-  }
-  const int64_t widest = keep_packed_ ? 0
-                                      : std::max((q_dim + 2 * kv_dim) * config_.embed_dim,
-                                                 2 * config_.ffn_dim * config_.embed_dim);
-  // Activations are rounded to four bytes at most.
-  const int64_t widest_row = std::max({config_.embed_dim, q_dim, config_.ffn_dim});
-  const int64_t rounded = compute_ == ComputeType::kBF16 ? n * widest_row : 0;
-  return activations + sizeof(float) * static_cast<uint64_t>(widest + rounded);
+  if (all_int8 || keep_packed_) return activations;
+  // The widest products' weights, packed.
+  const int64_t q_dim = config_.n_heads * config_.head_dim;
+  const int64_t kv_dim = config_.n_kv_heads * config_.head_dim;
+  const int64_t widest =
+      std::max((q_dim + 2 * kv_dim) * config_.embed_dim, 2 * config_.ffn_dim * config_.embed_dim);
+  return activations + sizeof(float) * static_cast<uint64_t>(widest);
 }
 
 uint64_t Transformer::TableBytes(int64_t n_tokens) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/gemm.h"
 #include "kernels/int8.h"
 
 namespace longheads {
@@ -12,5 +13,8 @@ Implementation<AttentionKernels> EmulatedAmxAttention();
 
 // multiply is the emulated one. Declined without VNNI.
 Implementation<Int8Kernels> EmulatedAmxInt8();
+
+// create gives kBF16's product by emulated tiles, and no other. Declined without AVX-512-BF16.
+Implementation<GemmKernels> EmulatedAmxGemm();
 
 }  // namespace longheads

@@ -70,7 +70,7 @@ void MultiplyTypeByTiles(const Int8Weights& weights, int64_t tile_begin, int64_t
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const uint8_t* const w = weights.tile(tile);
     const __mmask16 stored = Outputs(weights, tile);
-    float* const to = y + tile * kTile;
+    float* const to = y + (tile - tile_begin) * kTile;
     int64_t row = 0;
     for (; row + 2 * kTileRows <= n_rows; row += 2 * kTileRows)
       AddTileRows<kType, 2>(tiles, w, x, row, stored, to, y_stride);

@@ -173,7 +173,7 @@ void MultiplyType(const Int8Weights& weights, int64_t tile_begin, int64_t tile_e
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const uint8_t* const w = weights.tile(tile);
     const int64_t n_outputs = std::min(kTile, weights.n() - tile * kTile);
-    float* const to = y + tile * kTile;
+    float* const to = y + (tile - tile_begin) * kTile;
     int64_t row = 0;
     for (; row + kMany <= n_rows; row += kMany) TileRows<kType, kMany>(w, x, row, n_outputs, to, y_stride);
     for (; row + 2 <= n_rows; row += 2) TileRows<kType, 2>(w, x, row, n_outputs, to, y_stride);

@@ -95,7 +95,7 @@ void MultiplyType(const Int8Weights& weights, int64_t tile_begin, int64_t tile_e
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const uint8_t* const w = weights.tile(tile);
     const __mmask16 stored = Outputs(weights, tile);
-    float* const to = y + tile * kTile;
+    float* const to = y + (tile - tile_begin) * kTile;
     int64_t row = 0;
     for (; row + kMany <= n_rows; row += kMany) TileRows<kType, kMany>(w, x, row, stored, to, y_stride);
     for (; row + kSome <= n_rows; row += kSome) TileRows<kType, kSome>(w, x, row, stored, to, y_stride);

@@ -2,10 +2,12 @@
 // has them, else with the reason why not; and what AVX-512-BF16 and AMX add to them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/gemm.h"
 #include "kernels/vector_ops.h"
 
 namespace longheads::cpu {
@@ -21,6 +23,8 @@ const AttentionKernels* Avx512Bf16Attention();
 std::string DeclinedAvx512Bf16();
 // The same by AMX's tiles, which need both.
 const AttentionKernels* AmxAttention();
+// kBF16's product by AMX's tiles; these need both too.
+std::unique_ptr<Gemm> AmxGemm(int64_t k, int64_t n);
 // Of integer products.
 std::string DeclinedVnni();
 // Where the processor has them, these ask the system for the tiles.

@@ -87,27 +87,26 @@ class OneDnnGemm : public Gemm {
     stream.wait();
   }
 
-  bool rounds() const override { return type_ == memory::data_type::bf16 || round_; }
   int64_t row_bytes() const override { return k() * static_cast<int64_t>(element_); }
-  void Round(const float* x, int64_t n_rows, std::byte* to) const override {
-    const int64_t count = n_rows * k();
+  void Place(const float* x, int64_t n, int64_t row, int64_t column, std::byte* rows) const override {
+    std::byte* const to = rows + (row * k() + column) * static_cast<int64_t>(element_);
     if (type_ == memory::data_type::bf16) {
-      conversions_.to_bf16(x, count, reinterpret_cast<BFloat16*>(to));
-    } else {
-      std::memcpy(to, x, sizeof(float) * static_cast<std::size_t>(count));
-      RoundInPlace(reinterpret_cast<float*>(to), count);
+      conversions_.to_bf16(x, n, reinterpret_cast<BFloat16*>(to));
+      return;
     }
+    std::memcpy(to, x, sizeof(float) * static_cast<std::size_t>(n));
+    if (round_) RoundInPlace(reinterpret_cast<float*>(to), n);
   }
 
-  void Multiply(int64_t panel, const void* x, const std::byte* packed, int64_t n_rows, float* y,
-                int thread_number) const override {
+  void Multiply(int64_t panel, const std::byte* x, const std::byte* packed, int64_t n_rows, float* y,
+                int64_t y_stride, int thread_number) const override {
     OneThread();
     Thread& thread = threads_[static_cast<std::size_t>(thread_number)];
     const Shape& shape = ShapeOf(panel);
     const int64_t width = panel_width(panel);
     dnnl::stream stream(CpuEngine());
     shape.product.execute(
-        stream, {{DNNL_ARG_SRC, memory(shape.x, CpuEngine(), const_cast<void*>(x))},
+        stream, {{DNNL_ARG_SRC, memory(shape.x, CpuEngine(), const_cast<std::byte*>(x))},
                  {DNNL_ARG_WEIGHTS, memory(shape.weights, CpuEngine(), const_cast<std::byte*>(packed))},
                  {DNNL_ARG_DST, memory(shape.y, CpuEngine(), thread.y.data())},
                  {DNNL_ARG_SCRATCHPAD, memory(shape.scratch, CpuEngine(), thread.scratch.data())}});
@@ -115,7 +114,7 @@ class OneDnnGemm : public Gemm {
     // Not by the library, at a row's place among all outputs: where the tile is not whole it would write too
     // much, and a product for each of the two does not sum in one order.
     for (int64_t row = 0; row < n_rows; ++row) {
-      std::memcpy(y + row * n() + panel * kPanel, thread.y.data() + row * width,
+      std::memcpy(y + row * y_stride, thread.y.data() + row * width,
                   sizeof(float) * static_cast<std::size_t>(width));
     }
   }
@@ -233,7 +232,6 @@ constexpr GemmKernels kWithoutBf16 = {.create = Create<false>, .native_bf16 = fa
 
 std::vector<Implementation<GemmKernels>> Implementations() {
   std::vector<Implementation<GemmKernels>> list;
-  list.push_back({"amx", cpu::DeclinedAmxBf16(), &kWithBf16});
   const std::pair<std::string_view, const char*> others[] = {
       {"avx512bf16", "this processor lacks AVX-512-BF16"},
       {"avx512", "this processor lacks AVX-512"},

@@ -1,5 +1,6 @@
 #include "kernels/ref/gemm.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -22,25 +23,29 @@ class RefGemm : public Gemm {
 
   void Pack(int64_t panel, float* weights, std::byte* packed, int) const override {
     const int64_t count = panel_width(panel) * k();
-    if (type_ == ComputeType::kBF16) ref::Round(weights, count, weights);
+    if (type_ == ComputeType::kBF16) Round(weights, count, weights);
     std::memcpy(packed, weights, sizeof(float) * static_cast<std::size_t>(count));
   }
 
-  bool rounds() const override { return type_ == ComputeType::kBF16; }
   int64_t row_bytes() const override { return k() * static_cast<int64_t>(sizeof(float)); }
-  void Round(const float* x, int64_t n_rows, std::byte* to) const override {
-    ref::Round(x, n_rows * k(), reinterpret_cast<float*>(to));
+  void Place(const float* x, int64_t n, int64_t row, int64_t column, std::byte* rows) const override {
+    float* const to = reinterpret_cast<float*>(rows) + row * k() + column;
+    if (type_ == ComputeType::kBF16) {
+      Round(x, n, to);
+    } else {
+      std::copy_n(x, n, to);
+    }
   }
 
-  void Multiply(int64_t panel, const void* x, const std::byte* packed, int64_t n_rows, float* y,
-                int) const override {
+  void Multiply(int64_t panel, const std::byte* x, const std::byte* packed, int64_t n_rows, float* y,
+                int64_t y_stride, int) const override {
     const float* const w = reinterpret_cast<const float*>(packed);
     for (int64_t row = 0; row < n_rows; ++row) {
-      const float* const x_row = static_cast<const float*>(x) + row * k();
+      const float* const x_row = reinterpret_cast<const float*>(x) + row * k();
       for (int64_t c = 0; c < panel_width(panel); ++c) {
         float sum = 0;
         for (int64_t i = 0; i < k(); ++i) sum += x_row[i] * w[c * k() + i];
-        y[row * n() + panel * kPanel + c] = sum;
+        y[row * y_stride + c] = sum;
       }
     }
   }

@@ -88,7 +88,7 @@ void Multiply(const Int8Weights& weights, int64_t tile_begin, int64_t tile_end, 
     const int64_t n_outputs = std::min<int64_t>(kTile, weights.n() - tile * kTile);
     for (int64_t row = 0; row < n_rows; ++row) {
       for (int output = 0; output < n_outputs; ++output) {
-        y[row * y_stride + tile * kTile + output] =
+        y[row * y_stride + (tile - tile_begin) * kTile + output] =
             Output(weights, weights.tile(tile), output, x.p + row * x.k, x.blocks + row * (x.k / kColumns));
       }
     }
