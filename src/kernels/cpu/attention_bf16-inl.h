@@ -33,7 +33,7 @@ constexpr float kLeast = -1e30f;
 // Pairs of dimensions as queries are packed: whole vectors of them, the last with zeros behind the head's.
 constexpr int64_t PackedPairs(int64_t head_dim) { return (head_dim / 2 + kLanes - 1) / kLanes * kLanes; }
 
-// 2^x for x <= 0 to a relative error of 2^-18, which is 2^-9 of what rounding to bfloat16 adds; 0 for -inf.
+// 2^x to a relative error of 2^-18, which is 2^-9 of what rounding to bfloat16 adds; 0 for -inf.
 // NaN stays NaN.
 inline __m512 Exp2(__m512 x) {
   const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);  // x - floor(x)
@@ -45,6 +45,15 @@ inline __m512 Exp2(__m512 x) {
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.6930448446615717f));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
   return _mm512_scalef_ps(p, x);  // p 2^floor(x)
+}
+
+// Pairs of bfloat16, a number of each vector, rounded to the nearest: in integers, as the conversion and the
+// interleaving take as long as the exponentials on Intel's ports. Of weights: none is negative; between two
+// the one away from 0.
+inline __m512i RoundedPairs(__m512 first, __m512 second) {
+  const __m512i half = _mm512_set1_epi32(0x8000);
+  const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(first), half), 16);
+  return _mm512_mask_blend_epi16(0xAAAAAAAA, low, _mm512_add_epi32(_mm512_castps_si512(second), half));
 }
 
 // The rows of a tile: kV vectors of them, those behind rows.size() zero. Products is the class that derives
@@ -125,80 +134,6 @@ class Bf16Tile {
     }
   }
 
-  // max_, and with it rescale_, what earlier sums are to be multiplied with.
-  HWY_INLINE void Raise(const __m512 (&max)[kV]) {
-    for (int v = 0; v < kV; ++v) {
-      const __m512 before = _mm512_loadu_ps(max_ + v * kLanes);
-      _mm512_storeu_ps(rescale_ + v * kLanes, Exp2(_mm512_sub_ps(before, max[v])));
-      _mm512_storeu_ps(max_ + v * kLanes, max[v]);
-    }
-  }
-
-  std::span<const RotatedRow> rows_;
-  const Bf16KeyPages& pages_;
-  const int64_t d_;
-  // In the workspace.
-  float* values_;      // [d][kRows]
-  float* logits_;      // [kKeys][kRows]
-  uint32_t* weights_;  // [kKeys / 2][kRows], a pair of keys each
-  uint32_t* queries_;  // [PackedPairs(d)][kRows], a pair of dimensions each
-  alignas(64) float rescale_[kRows];
-
- private:
-  static void Prefetch(const float* numbers, int64_t n) {
-    for (int64_t i = 0; i < n; i += 16) _mm_prefetch(reinterpret_cast<const char*>(numbers + i), _MM_HINT_T0);
-  }
-
-  // queries_[pair][row] = R(x) q, scaled.
-  void Pack(const RotationTable& table) {
-    const auto rotate = N_AVX3::AttentionTable()->rotate;
-    const int64_t n_pairs = PackedPairs(d_);
-    alignas(64) float rotated[kMaxHeadDim];
-    alignas(64) uint32_t packed[kLanes][PackedPairs(kMaxHeadDim)];
-    for (int v = 0; v < kV; ++v) {
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        const auto r = static_cast<std::size_t>(v * kLanes + lane);
-        if (r >= rows_.size()) {
-          std::fill_n(packed[lane], n_pairs, 0u);
-          continue;
-        }
-        // Queries of a head are far apart, and mostly in no near cache.
-        constexpr std::size_t kAhead = 6;
-        if (r + kAhead < rows_.size()) Prefetch(rows_[r + kAhead].q, d_);
-        rotate(rows_[r].q, rows_[r].x, table, rotated);
-        const __m512 scale = _mm512_set1_ps(rows_[r].scale * kLog2E);
-        for (int64_t m = 0; m < d_; m += kLanes) {
-          const __m256bh half = _mm512_cvtneps_pbh(_mm512_mul_ps(_mm512_load_ps(rotated + m), scale));
-          _mm256_store_si256(reinterpret_cast<__m256i*>(packed[lane] + m / 2),
-                             reinterpret_cast<__m256i>(half));
-        }
-        std::fill_n(packed[lane] + d_ / 2, n_pairs - d_ / 2, 0u);
-      }
-      for (int64_t p = 0; p < n_pairs; p += kLanes) {
-        __m512i block[16];
-#pragma GCC unroll 16
-        for (int lane = 0; lane < 16; ++lane) block[lane] = _mm512_load_si512(packed[lane] + p);
-        Transpose(block);
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; ++i) _mm512_storeu_si512(queries_ + (p + i) * kRows + v * kLanes, block[i]);
-      }
-    }
-  }
-
-  // Keys [begin, end), all behind `from`, the first of a piece of a page: logits, softmax, values.
-  void Attend(int64_t from, int64_t begin, int64_t end) {
-    const auto [k, v] = pages_.pages[static_cast<std::size_t>(from / kMaxRun)];
-    const int64_t at = from % kMaxRun;
-    // Whole blocks: what no row sees weighs nothing.
-    constexpr int64_t kBlock = Products::kBlock;
-    const int64_t first = (begin - from) / kBlock * kBlock;
-    const int64_t last = (end - from + kBlock - 1) / kBlock * kBlock;
-    auto& products = static_cast<Products&>(*this);
-    products.Logits(k + at * d_, from, first, last);
-    Softmax(first, last);
-    products.AddValues(v + at, first, last);
-  }
-
   // Of keys key .. key + kN - 1.
   template <int kN>
   HWY_INLINE void Mask(int64_t key, __m512 (&sums)[kN][kV]) const {
@@ -212,33 +147,6 @@ class Bf16Tile {
         const __mmask16 seen = _mm512_cmple_epi32_mask(first, at) & _mm512_cmpgt_epi32_mask(last, at);
         sums[b][v] = _mm512_mask_mov_ps(hidden, seen, sums[b][v]);
       }
-    }
-  }
-
-  // weights_[pair of keys][row] = exp(logit - max) of keys [first, last) of the piece, and sum_ with them.
-  void Softmax(int64_t first, int64_t last) {
-    // The second vector's numbers between the first's.
-    alignas(64) static constexpr uint16_t kInterleave[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                             21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                             11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    const __m512i interleave = _mm512_load_si512(kInterleave);
-    for (int v = 0; v < kV; ++v) {
-      const __m512 max = _mm512_loadu_ps(max_ + v * kLanes);
-      // Two sums by the key's parity, so that the additions overlap.
-      __m512 even = _mm512_mul_ps(_mm512_loadu_ps(sum_ + v * kLanes), _mm512_loadu_ps(rescale_ + v * kLanes));
-      __m512 odd = _mm512_setzero_ps();
-#pragma GCC unroll 2
-      for (int64_t j = first; j < last; j += 2) {
-        const float* const logits = logits_ + j * kRows + v * kLanes;
-        const __m512 p0 = Exp2(_mm512_sub_ps(_mm512_loadu_ps(logits), max));
-        const __m512 p1 = Exp2(_mm512_sub_ps(_mm512_loadu_ps(logits + kRows), max));
-        even = _mm512_add_ps(even, p0);
-        odd = _mm512_add_ps(odd, p1);
-        const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(p1, p0));
-        _mm512_storeu_si512(weights_ + j / 2 * kRows + v * kLanes,
-                            _mm512_permutexvar_epi16(interleave, both));
-      }
-      _mm512_storeu_ps(sum_ + v * kLanes, _mm512_add_ps(even, odd));
     }
   }
 
@@ -282,11 +190,105 @@ class Bf16Tile {
     }
   }
 
+  // max_, and with it rescale_, what earlier sums are to be multiplied with.
+  HWY_INLINE void Raise(const __m512 (&max)[kV]) {
+    for (int v = 0; v < kV; ++v) {
+      const __m512 before = _mm512_loadu_ps(max_ + v * kLanes);
+      _mm512_storeu_ps(rescale_ + v * kLanes, Exp2(_mm512_sub_ps(before, max[v])));
+      _mm512_storeu_ps(max_ + v * kLanes, max[v]);
+    }
+  }
+
+  std::span<const RotatedRow> rows_;
+  const Bf16KeyPages& pages_;
+  const int64_t d_;
+  // In the workspace.
+  float* values_;        // [d][kRows]
+  float* logits_;        // [kKeys][kRows]
+  uint32_t* weights_;    // [kKeys / 2][kRows], a pair of keys each
+  uint32_t* queries_;    // [PackedPairs(d)][kRows], a pair of dimensions each
   int64_t begin_, end_;  // the keys that any row sees
+  alignas(64) float rescale_[kRows];
+  alignas(64) float max_[kRows];  // what logits are taken from
+  alignas(64) float sum_[kRows];
+
+ private:
+  static void Prefetch(const float* numbers, int64_t n) {
+    for (int64_t i = 0; i < n; i += 16) _mm_prefetch(reinterpret_cast<const char*>(numbers + i), _MM_HINT_T0);
+  }
+
+  // queries_[pair][row] = R(x) q, scaled.
+  void Pack(const RotationTable& table) {
+    const auto rotate = N_AVX3::AttentionTable()->rotate;
+    const int64_t n_pairs = PackedPairs(d_);
+    alignas(64) float rotated[kLanes][kMaxHeadDim];
+    for (int v = 0; v < kV; ++v) {
+      const auto begin = static_cast<std::size_t>(v * kLanes);
+      const auto n = static_cast<int64_t>(std::min(rows_.size(), begin + kLanes)) - v * kLanes;
+      for (std::size_t r = begin; r < std::min(rows_.size(), begin + kLanes); ++r) {
+        // Queries of a head are far apart, and mostly in no near cache.
+        constexpr std::size_t kAhead = 6;
+        if (r + kAhead < rows_.size()) Prefetch(rows_[r + kAhead].q, d_);
+        rotate(rows_[r].q, rows_[r].x, table, rotated[r - begin]);
+      }
+      for (int64_t p = 0; p < n_pairs; p += kLanes) {
+        const bool whole = 2 * p + kLanes < d_;  // else half of the pairs are behind the head's
+        __m512i block[16];
+#pragma GCC unroll 16
+        for (int lane = 0; lane < 16; ++lane) {
+          if (lane >= n) {
+            block[lane] = _mm512_setzero_si512();
+            continue;
+          }
+          const __m512 scale = _mm512_set1_ps(rows_[begin + static_cast<std::size_t>(lane)].scale * kLog2E);
+          const float* const q = rotated[lane] + 2 * p;
+          const __m512 low = _mm512_mul_ps(_mm512_load_ps(q), scale);
+          const __m512 high = whole ? _mm512_mul_ps(_mm512_load_ps(q + kLanes), scale) : _mm512_setzero_ps();
+          block[lane] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+        }
+        Transpose(block);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) _mm512_storeu_si512(queries_ + (p + i) * kRows + v * kLanes, block[i]);
+      }
+    }
+  }
+
+  // Keys [begin, end), all behind `from`, the first of a piece of a page: logits, softmax, values.
+  void Attend(int64_t from, int64_t begin, int64_t end) {
+    const auto [k, v] = pages_.pages[static_cast<std::size_t>(from / kMaxRun)];
+    const int64_t at = from % kMaxRun;
+    // Whole blocks: what no row sees weighs nothing.
+    constexpr int64_t kBlock = Products::kBlock;
+    const int64_t first = (begin - from) / kBlock * kBlock;
+    const int64_t last = (end - from + kBlock - 1) / kBlock * kBlock;
+    auto& products = static_cast<Products&>(*this);
+    products.Logits(k + at * d_, from, first, last);
+    Softmax(first, last);
+    products.AddValues(v + at, first, last);
+  }
+
+  // weights_[pair of keys][row] = exp(logit - max) of keys [first, last) of the piece, and sum_ with them.
+  void Softmax(int64_t first, int64_t last) {
+    for (int v = 0; v < kV; ++v) {
+      const __m512 max = _mm512_loadu_ps(max_ + v * kLanes);
+      // Two sums by the key's parity, so that the additions overlap.
+      __m512 even = _mm512_mul_ps(_mm512_loadu_ps(sum_ + v * kLanes), _mm512_loadu_ps(rescale_ + v * kLanes));
+      __m512 odd = _mm512_setzero_ps();
+#pragma GCC unroll 2
+      for (int64_t j = first; j < last; j += 2) {
+        const float* const logits = logits_ + j * kRows + v * kLanes;
+        const __m512 p0 = Exp2(_mm512_sub_ps(_mm512_loadu_ps(logits), max));
+        const __m512 p1 = Exp2(_mm512_sub_ps(_mm512_loadu_ps(logits + kRows), max));
+        even = _mm512_add_ps(even, p0);
+        odd = _mm512_add_ps(odd, p1);
+        _mm512_storeu_si512(weights_ + j / 2 * kRows + v * kLanes, RoundedPairs(p0, p1));
+      }
+      _mm512_storeu_ps(sum_ + v * kLanes, _mm512_add_ps(even, odd));
+    }
+  }
+
   alignas(64) int32_t first_[kRows];
   alignas(64) int32_t last_[kRows];
-  alignas(64) float max_[kRows];
-  alignas(64) float sum_[kRows];
 };
 
 }  // namespace
