@@ -196,11 +196,11 @@ def main():
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="end a peer that takes longer for a prompt and its answer")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.csv", help="write each repeat down here, behind others")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent.parent / "build" / "longheads")
-    parser.epilog = "After '--': options of longheads bench sweep; default: --attn full --compute int8"
+    parser.epilog = "After '--': options of longheads bench sweep; default: --attn full"
     # By hand: argparse gives a positional list that comes after options to nobody.
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     arguments = parser.parse_args(sys.argv[1:end])
-    arguments.options = sys.argv[end + 1:] or ["--attn", "full", "--compute", "int8"]
+    arguments.options = sys.argv[end + 1:] or ["--attn", "full"]
     for path, made_by in ((arguments.program, "make build"), (arguments.model, "make model")):
         if not path.is_file():
             sys.exit(f"{path} is not there: '{made_by}' makes it")

@@ -82,12 +82,13 @@ Result<Measured> MeasureDisk(const std::string& folder, int repeats, const Cance
 }
 
 const Measured& MachineLimits::products(ComputeType type) const {
-  switch (type) {
+  switch (OfPrompts(type)) {
     case ComputeType::kBF16:
       return bf16.n > 0 ? bf16 : f32;  // without the instructions they are products of float32
     case ComputeType::kInt8:
       return int8;
     case ComputeType::kF32:
+    case ComputeType::kBF16Int8:
       break;
   }
   return f32;

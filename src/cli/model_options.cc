@@ -78,15 +78,18 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
   app.add_option(
          "--compute", options.compute,
          "numbers in the products with weights: f32; bf16 (in prefill); int8 (activations in eight bits, for "
-         "quantised weights); or auto: int8 where all weights are quantised and twice their layout fits the "
-         "free "
-         "memory, else (and with AMX) bf16 where the processor has it, else f32")
-      ->type_name("auto|f32|bf16|int8")
+         "quantised weights); bf16-int8 (bf16 in prefill, int8 for generated tokens); or auto: int8 (with "
+         "AMX "
+         "bf16-int8) where all weights are quantised and twice their layout fits the free memory, else bf16 "
+         "where "
+         "the processor has it, else f32")
+      ->type_name("auto|f32|bf16|int8|bf16-int8")
       ->capture_default_str()
       ->group(group);
   app.add_option(
          "--packed-weights", options.packed_weights,
-         "with --compute f32 or bf16, keep the weights that the first prompt packs for its products, so "
+         "with --compute f32, bf16 or bf16-int8, keep the weights that the first prompt packs for its "
+         "products, so "
          "that the next need not: on, off, or auto: on for bf16, where the processor has it and they are a "
          "quarter of the free memory at most. Changes no number")
       ->type_name("auto|on|off")

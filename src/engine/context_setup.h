@@ -20,7 +20,7 @@ struct ContextSetup {
   // The same with every option (FullSpec): a program whose defaults are others must not take it for its own.
   std::string attention_in_full;
   RopeOverrides rope;
-  std::string compute;          // f32, bf16, int8
+  std::string compute;          // f32, bf16, int8, bf16-int8
   std::string kv_type;          // f32, bf16, q8
   int64_t expected_tokens = 0;  // Engine::ExpectText was told so many; 0: it was not called
   // Engine::block_fit: whoever goes on with a reading cuts the same blocks, where he has the memory.

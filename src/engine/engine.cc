@@ -21,12 +21,12 @@ namespace {
 
 // What was fastest for prompts of all lengths and for tokens, on AVX2 and on AVX-512 with VNNI
 // (docs/performance.md): integers, where all weights have them and laying them out leaves as much memory for
-// texts. With AMX bfloat16's products have several times their rate, and it is not measured which is faster.
+// texts. With AMX a prompt's products are faster in bfloat16, and tokens' in integers there too.
 ComputeType FastestCompute(const ModelWeights& weights, const Implementation<GemmKernels>& gemm) {
   const uint64_t without = SumOverLinears(
       weights, [](const LinearWeights& linear) -> uint64_t { return HasIntegers(linear.w.type) ? 0 : 1; });
-  if (without == 0 && gemm.name != "amx" && Int8Bytes(weights) <= AvailableMemory() / 2)
-    return ComputeType::kInt8;
+  if (without == 0 && Int8Bytes(weights) <= AvailableMemory() / 2)
+    return gemm.name == "amx" ? ComputeType::kBF16Int8 : ComputeType::kInt8;
   return gemm.table->native_bf16 ? ComputeType::kBF16 : ComputeType::kF32;
 }
 
@@ -36,25 +36,27 @@ Result<ComputeType> ComputeFromName(const std::string& name, const ModelWeights&
   if (name == "f32") return ComputeType::kF32;
   if (name == "bf16") return ComputeType::kBF16;
   if (name == "int8") return ComputeType::kInt8;
-  return InvalidInput(fmt::format("--compute is '{}', but must be auto, f32, bf16 or int8", name));
+  if (name == "bf16-int8") return ComputeType::kBF16Int8;
+  return InvalidInput(fmt::format("--compute is '{}', but must be auto, f32, bf16, int8 or bf16-int8", name));
 }
 
 // Whether integer products have something to multiply, and room for the weights that they lay out anew.
-Status CheckInt8(const ModelWeights& weights, const std::string& path) {
+Status CheckInt8(const ModelWeights& weights, ComputeType compute, const std::string& path) {
   const uint64_t bytes = Int8Bytes(weights);
   if (bytes == 0) {
     return InvalidInput(
-        fmt::format("--compute int8: the weights of {} are not quantised; use --compute f32 or bf16", path));
+        fmt::format("--compute {}: the weights of {} are not quantised; use --compute f32 or bf16",
+                    NameOf(compute), path));
   }
   const uint64_t available = AvailableMemory();
   if (bytes > available) {
     return MakeError(
         ErrorKind::kOutOfMemory,
         fmt::format(
-            "--compute int8 lays out {} of weights anew, and there are {} of memory: free some, or use "
+            "--compute {} lays out {} of weights anew, and there are {} of memory: free some, or use "
             "--compute f32 or bf16, which multiply them as they are in the file (a saved text keeps to "
             "what it was read with)",
-            FormatBytes(bytes), FormatBytes(available)));
+            NameOf(compute), FormatBytes(bytes), FormatBytes(available)));
   }
   return {};
 }
@@ -66,7 +68,8 @@ Result<bool> KeepsPacked(const std::string& name, ComputeType compute, const Gem
                          const ModelWeights& weights) {
   if (name == "off") return false;
   const uint64_t bytes = PackedBytes(weights, compute, gemm), available = AvailableMemory();
-  if (name == "auto") return compute == ComputeType::kBF16 && gemm.native_bf16 && bytes <= available / 4;
+  if (name == "auto")
+    return OfPrompts(compute) == ComputeType::kBF16 && gemm.native_bf16 && bytes <= available / 4;
   if (name != "on") {
     return InvalidInput(fmt::format("--packed-weights is '{}', but must be auto, on or off", name));
   }
@@ -150,7 +153,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
 
   LH_ASSIGN(engine->kernels_, ChooseKernels(options.backend));
   LH_ASSIGN(engine->compute_, ComputeFromName(options.compute, weights, engine->kernels_.gemm));
-  if (engine->compute_ == ComputeType::kInt8) LH_TRY(CheckInt8(weights, options.model_path));
+  if (TokensInIntegers(engine->compute_)) LH_TRY(CheckInt8(weights, engine->compute_, options.model_path));
   LH_ASSIGN(const bool keep_packed,
             KeepsPacked(options.packed_weights, engine->compute_, *engine->kernels_.gemm.table, weights));
   LH_ASSIGN(engine->kv_type_, KvTypeFromName(options.kv_type, engine->compute_));
@@ -193,10 +196,11 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
 }
 
 std::string Engine::DescribeKernels() const {
-  const std::string products = compute_ == ComputeType::kInt8
-                                   ? fmt::format("products {} in int8", kernels_.int8.name)
-                                   : fmt::format("GEMM {} in {}, weights {}", kernels_.gemm.name,
-                                                 NameOf(compute_), kernels_.quantised.name);
+  std::string products;
+  if (compute_ != ComputeType::kInt8)
+    products = fmt::format("GEMM {} in {}, ", kernels_.gemm.name, NameOf(OfPrompts(compute_)));
+  products += TokensInIntegers(compute_) ? fmt::format("products {} in int8", kernels_.int8.name)
+                                         : fmt::format("weights {}", kernels_.quantised.name);
   const bool bf16 = kernels_.attention.table->attend_bf16 != nullptr && kv_type_ == KvType::kBF16;
   return fmt::format("attention {} in {}, {}, KV {}", kernels_.attention.name, bf16 ? "bf16 and f32" : "f32",
                      products, NameOf(kv_type_));
@@ -414,7 +418,7 @@ Status Engine::CheckFits(uint64_t bytes, const std::string& what) const {
   // count as free, but every token reads them: what takes their place makes it read them from disk. (Where
   // not even they fit it does so anyway. Integer products have their own.)
   const uint64_t free = AvailableMemory() + transformer_->kv_pool()->FreeBytes();
-  const uint64_t mapped = compute_ == ComputeType::kInt8 ? 0 : weight_bytes_;
+  const uint64_t mapped = TokensInIntegers(compute_) ? 0 : weight_bytes_;
   const uint64_t available = mapped < free ? free - mapped : free;
   bytes += transformer_->UnpackedBytes();
   if (bytes <= available) return {};

@@ -32,7 +32,7 @@ namespace longheads {
 struct EngineOptions {
   std::string model_path = {};
   std::string attention = "auto";  // --attn
-  std::string compute = "auto";    // auto, f32, bf16, int8
+  std::string compute = "auto";    // auto, f32, bf16, int8, bf16-int8
   std::string packed_weights =
       "auto";                    // on: kept for all prompts to come; off; auto: bf16's, where memory allows
   std::string kv_type = "auto";  // auto (as compute), f32, bf16, q8

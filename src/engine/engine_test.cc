@@ -125,6 +125,10 @@ TEST(Engine, MultipliesIntegersByItselfWhereAllWeightsHaveThemAndThereIsRoom) {
   model.weight_type = DType::kQ4_1;
   const auto integers = load("ref");
   EXPECT_EQ(integers->compute(), ComputeType::kInt8);
+  if (AutoBackend() == "auto") {
+    const bool amx = GemmImplementations().front().declined.empty();
+    EXPECT_EQ(load("auto")->compute(), amx ? ComputeType::kBF16Int8 : ComputeType::kInt8);
+  }
   const uint64_t laid_out = integers->PlanMemory(0).weights - load("ref", "f32")->PlanMemory(0).weights;
   ASSERT_GT(laid_out, 1000u);
   {

@@ -41,6 +41,8 @@ std::string_view NameOf(ComputeType type) {
       return "bf16";
     case ComputeType::kInt8:
       return "int8";
+    case ComputeType::kBF16Int8:
+      return "bf16-int8";
   }
   return "";
 }

@@ -22,9 +22,19 @@ enum class ComputeType : uint8_t {
   kBF16,  // both factors rounded to bfloat16, float32 sums
   kInt8,  // activations rounded to eight bits, integer sums of blocks (kernels/int8.h); as kF32 for weights
           // that have no integers
+  kBF16Int8,  // a prompt's products as kBF16, a token's as kInt8
 };
 
-std::string_view NameOf(ComputeType type);  // "f32", "bf16", "int8"
+std::string_view NameOf(ComputeType type);  // "f32", "bf16", "int8", "bf16-int8"
+
+// What a prompt's products are.
+constexpr ComputeType OfPrompts(ComputeType type) {
+  return type == ComputeType::kBF16Int8 ? ComputeType::kBF16 : type;
+}
+// Whether a token's are in integers.
+constexpr bool TokensInIntegers(ComputeType type) {
+  return type == ComputeType::kInt8 || type == ComputeType::kBF16Int8;
+}
 
 // The product for one shape of weights [n, k]. Thread-safe but for the thread number: one caller per number.
 class Gemm {

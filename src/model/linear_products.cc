@@ -19,7 +19,7 @@ int64_t DivideUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 // One of the model's linear weights.
 uint64_t PackedBytesOf(const LinearWeights& linear, const ModelWeights& weights, ComputeType compute,
                        const GemmKernels& gemm) {
-  const uint64_t element = compute == ComputeType::kBF16 && gemm.native_bf16 ? 2 : 4;
+  const uint64_t element = OfPrompts(compute) == ComputeType::kBF16 && gemm.native_bf16 ? 2 : 4;
   const bool integers = compute == ComputeType::kInt8 && HasIntegers(linear.w.type);
   if (&linear == &weights.output || integers) return 0;  // the vocabulary's are not packed at all
   const int64_t panels = DivideUp(linear.n_out(), Gemm::kPanel);
@@ -55,7 +55,7 @@ LinearProducts::LinearProducts(const LinearKernels& kernels, ComputeType compute
 }
 
 void LinearProducts::Prepare(ModelWeights& weights) const {
-  if (compute_ != ComputeType::kInt8) return;
+  if (!TokensInIntegers(compute_)) return;
   // In the order in which a token reads them.
   const std::shared_ptr<uint8_t> room = Int8Weights::Room(static_cast<int64_t>(Int8Bytes(weights)));
   uint8_t* at = room.get();
@@ -118,7 +118,7 @@ const Gemm& LinearProducts::GemmFor(const TensorView& w) {
     if (gemm->n() == w.shape[0] && gemm->k() == w.shape[1]) return *gemm;
   }
   gemms_.push_back(
-      kernels_.gemm.create(w.shape[1], w.shape[0], compute_, kernels_.vector, pool_.n_threads()));
+      kernels_.gemm.create(w.shape[1], w.shape[0], OfPrompts(compute_), kernels_.vector, pool_.n_threads()));
   return *gemms_.back();
 }
 
@@ -149,7 +149,8 @@ std::span<const LinearProducts::Factor> LinearProducts::Factors(
   const auto packed_size = [](const Gemm& gemm) { return gemm.n_panels() * gemm.panel_stride(); };
   int64_t of_call = 0;
   for (const LinearWeights* const linear : weights) {
-    factors_.push_back({.weights = linear, .gemm = linear->integers ? nullptr : &GemmFor(linear->w)});
+    factors_.push_back(
+        {.weights = linear, .gemm = PromptInIntegers(*linear) ? nullptr : &GemmFor(linear->w)});
     if (factors_.back().gemm != nullptr) of_call += packed_size(*factors_.back().gemm);
   }
   if (!keep_packed_) packed_.Reserve(of_call);
@@ -177,13 +178,13 @@ std::span<const LinearProducts::Factor> LinearProducts::Factors(
 // ---- A prompt's rows
 
 uint64_t LinearProducts::RowBytes(const ModelWeights& weights) const {
-  const uint64_t element = compute_ == ComputeType::kBF16 && kernels_.gemm.native_bf16 ? 2 : 4;
+  const uint64_t element = OfPrompts(compute_) == ComputeType::kBF16 && kernels_.gemm.native_bf16 ? 2 : 4;
   struct Widest {
     int64_t floats = 0, integers = 0;
   } input, hidden;
   for (const LayerWeights& layer : weights.layers) {
     const auto widen = [&](const LinearWeights& linear, Widest& widest) {
-      int64_t& k = linear.integers ? widest.integers : widest.floats;
+      int64_t& k = PromptInIntegers(linear) ? widest.integers : widest.floats;
       k = std::max(k, linear.n_in());
     };
     for (const LinearWeights* linear : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up})
@@ -325,7 +326,8 @@ void LinearProducts::AddFeedForward(const LinearInput& input, const LayerWeights
   if (n_rows == 0) return;
   const LinearWeights* const first[] = {&layer.gate, &layer.up};
   const auto factors = Prepare(input, first, n_rows, cancel);
-  const Factor down{.weights = &layer.down, .gemm = layer.down.integers ? nullptr : &GemmFor(layer.down.w)};
+  const Factor down{.weights = &layer.down,
+                    .gemm = PromptInIntegers(layer.down) ? nullptr : &GemmFor(layer.down.w)};
   SetForms(std::span(&down, 1), n_rows, hidden_);
   const int64_t n_out = layer.gate.n_out(), n_blocks = DivideUp(n_rows, kBlockRows);
   RunTasks(DivideUp(n_out, kPanel) * n_blocks, cancel, [&](int64_t task, int thread) {

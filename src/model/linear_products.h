@@ -2,7 +2,8 @@
 //
 // Prefill in float32 or bfloat16 de-quantises a layer's weights and packs them for GEMM, for the call or,
 // where they are to be kept, for all that come; decode multiplies them as they lie in the file, in float32.
-// Integer products keep weights laid out anew (Int8Weights), and are one operation for both.
+// Integer products keep weights laid out anew (Int8Weights), and are one operation for both; under kBF16Int8
+// they are decode's alone.
 //
 // A prompt's products take with them what is next to them in a layer: the norm before, the sum or the gate
 // behind. Rows are normalised straight into what products read, and outputs meet what they are added to, or
@@ -119,6 +120,10 @@ class LinearProducts {
   const Gemm& GemmFor(const TensorView& w);
   // The weights packed for their Gemm, at `packed`.
   void Pack(const TensorView& w, std::byte* packed);
+  // Whether a prompt's product with them is in integers.
+  bool PromptInIntegers(const LinearWeights& linear) const {
+    return OfPrompts(compute_) == ComputeType::kInt8 && linear.integers != nullptr;
+  }
   // Until the next call.
   std::span<const Factor> Factors(std::span<const LinearWeights* const> weights);
   static void SetForms(std::span<const Factor> factors, int64_t n_rows, Rows& rows);  // makes room for n_rows

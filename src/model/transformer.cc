@@ -419,7 +419,7 @@ uint64_t Transformer::NearBytes(int64_t n_tokens) const {
 }
 
 uint64_t Transformer::PreparedBytes() const {
-  const uint64_t integers = compute_ == ComputeType::kInt8 ? Int8Bytes(weights_) : 0;
+  const uint64_t integers = TokensInIntegers(compute_) ? Int8Bytes(weights_) : 0;
   return integers + (keep_packed_ ? PackedBytes(weights_, compute_, *kernels_.gemm.table) : 0);
 }
 

@@ -24,7 +24,7 @@ const TinyLlamaOptions kTiny = {.embed = 32,
 // Integer products need weights that have integers.
 const TinyLlamaOptions ModelFor(ComputeType compute) {
   TinyLlamaOptions model = kTiny;
-  if (compute == ComputeType::kInt8) {
+  if (TokensInIntegers(compute)) {
     model.ffn = 64;  // whole blocks
     model.weight_type = DType::kQ4_1;
   }
@@ -185,6 +185,7 @@ std::vector<Kind> Kinds() {
     }
   }
   kinds.push_back({kOddLongHeads, ComputeType::kF32, KvType::kF32});
+  kinds.push_back({kLongHeads, ComputeType::kBF16Int8, KvType::kBF16});
   kinds.push_back({kLongHeads, ComputeType::kF32, KvType::kF32, "ref"});
   kinds.push_back({"full", ComputeType::kBF16, KvType::kBF16, "ref"});
   return kinds;
@@ -192,10 +193,12 @@ std::vector<Kind> Kinds() {
 
 INSTANTIATE_TEST_SUITE_P(Every, BitsTest, testing::ValuesIn(Kinds()), [](const auto& test) {
   const Kind& kind = test.param;
-  return kind.backend + "_" +
-         (kind.attention == kOddLongHeads ? "odd_longheads"
-                                          : kind.attention.substr(0, kind.attention.find(','))) +
-         "_compute_" + std::string(NameOf(kind.compute)) + "_kv_" + NameOf(kind.kv_type);
+  std::string name = kind.backend + "_" +
+                     (kind.attention == kOddLongHeads ? "odd_longheads"
+                                                      : kind.attention.substr(0, kind.attention.find(','))) +
+                     "_compute_" + std::string(NameOf(kind.compute)) + "_kv_" + NameOf(kind.kv_type);
+  std::ranges::replace(name, '-', '_');
+  return name;
 });
 
 // Whoever keeps them packed looks at the file no more.
@@ -425,8 +428,31 @@ TEST(Transformer, FrequenciesThatFollowTheLengthAreThoseOfTheCall) {
   }
 }
 
+TEST(Transformer, ReadsAsBfloat16DoesAndGeneratesAsIntegersDo) {
+  const auto make = [](ComputeType compute) {
+    return TinyTransformer(
+        {.model = ModelFor(ComputeType::kInt8), .compute = compute, .kv_type = KvType::kBF16});
+  };
+  TinyTransformer both = make(ComputeType::kBF16Int8);
+  const std::vector<int32_t> tokens = TinyTokens(50, kTiny.vocab_size, 3);
+  const auto read = [&](TinyTransformer& tiny) {
+    SequenceState sequence = tiny->NewSequence();
+    return tiny.Prefill(sequence, tokens);
+  };
+  const auto generate = [&](TinyTransformer& tiny) {
+    SequenceState sequence = tiny->NewSequence();
+    return tiny.Decode(sequence, tokens);
+  };
+  TinyTransformer floats = make(ComputeType::kBF16), integers = make(ComputeType::kInt8);
+  EXPECT_TRUE(SameBits(read(both), read(floats)));
+  EXPECT_FALSE(SameBits(read(both), read(integers)));
+  EXPECT_TRUE(SameBits(generate(both), generate(integers)));
+  EXPECT_FALSE(SameBits(generate(both), generate(floats)));
+}
+
 TEST(Transformer, NoRowsHaveNoLogits) {
-  for (const ComputeType compute : {ComputeType::kF32, ComputeType::kBF16, ComputeType::kInt8}) {
+  for (const ComputeType compute :
+       {ComputeType::kF32, ComputeType::kBF16, ComputeType::kInt8, ComputeType::kBF16Int8}) {
     TinyTransformer tiny({.model = ModelFor(compute), .compute = compute});
     EXPECT_TRUE(tiny.Logits({}).empty());
   }
@@ -442,7 +468,8 @@ TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
         "landmark,block=24,top_k=4,token=5"}) {
     for (const auto& [kv_type, compute] :
          {std::pair(KvType::kF32, ComputeType::kF32), std::pair(KvType::kBF16, ComputeType::kF32),
-          std::pair(KvType::kBF16, ComputeType::kInt8), std::pair(KvType::kQ8, ComputeType::kF32)}) {
+          std::pair(KvType::kBF16, ComputeType::kInt8), std::pair(KvType::kBF16, ComputeType::kBF16Int8),
+          std::pair(KvType::kQ8, ComputeType::kF32)}) {
       // One thread: with more, which of them first meets which work is chance, and so is whose scratch grows.
       TinyTransformer tiny({.model = ModelFor(compute),
                             .attention = attention,
