@@ -1,11 +1,13 @@
 #include "kernels/gemm.h"
 
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/simd_kernels.h"
 #include "kernels/onednn/gemm.h"
 #include "kernels/ref/gemm.h"
+#include "tensor/tensor.h"
 
 namespace longheads {
 
@@ -17,6 +19,38 @@ std::unique_ptr<Gemm> CreateAmx(int64_t k, int64_t n, ComputeType type, const Ve
   if (type == ComputeType::kBF16) return cpu::AmxGemm(k, n);
   return onednn::Implementations()[0].table->create(k, n, type, conversions, n_threads);
 }
+
+// As large as a second cache holds: from beyond it tiles wait for what they multiply.
+class AmxPeak : public PeakGemm {
+ public:
+  AmxPeak() : gemm_(cpu::AmxGemm(kColumns, kOutputs)), y_(kRows * kOutputs) {
+    const auto fill = [](Buffer<std::byte>& numbers, int64_t n) {
+      numbers.Reset(n * static_cast<int64_t>(sizeof(BFloat16)));
+      std::memset(numbers.data(), 0x3C, static_cast<std::size_t>(numbers.size()));  // 0.0115 each
+    };
+    fill(rows_, kRows * kColumns);
+    fill(weights_, kOutputs * kColumns);
+  }
+
+  double operations() const override { return 2.0 * kRows * kOutputs * kColumns; }
+
+  void Run() override {
+    for (int64_t panel = 0; panel < gemm_->n_panels(); ++panel) {
+      for (int64_t row = 0; row < kRows; row += Gemm::kTileRows) {
+        gemm_->Multiply(panel, rows_.data() + row * gemm_->row_bytes(),
+                        weights_.data() + panel * gemm_->panel_stride(), Gemm::kTileRows,
+                        y_.data() + row * kOutputs + panel * Gemm::kPanel, kOutputs, /*thread=*/0);
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kRows = 3 * Gemm::kTileRows, kOutputs = 2 * Gemm::kPanel, kColumns = 1152;
+
+  std::unique_ptr<Gemm> gemm_;
+  Buffer<std::byte> rows_, weights_;
+  Buffer<float> y_;
+};
 
 constexpr GemmKernels kAmx = {.create = CreateAmx, .native_bf16 = true};
 
@@ -47,7 +81,11 @@ std::string_view NameOf(ComputeType type) {
   return "";
 }
 
-std::unique_ptr<PeakGemm> MakePeakGemm(ComputeType type) { return onednn::MakePeakGemm(type); }
+std::unique_ptr<PeakGemm> MakePeakGemm(ComputeType type) {
+  const bool amx = GemmImplementations().front().declined.empty() && onednn::MayUseAmx();
+  if (type == ComputeType::kBF16 && amx) return std::make_unique<AmxPeak>();
+  return onednn::MakePeakGemm(type);
+}
 
 bool LimitGemm(std::string_view backend) { return onednn::Limit(backend); }
 

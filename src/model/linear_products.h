@@ -117,6 +117,11 @@ class LinearProducts {
   // body(task, thread) for all tasks, or until it is cancelled.
   template <typename Body>
   void RunTasks(int64_t n_tasks, const CancelToken* cancel, const Body& body);
+  // body(panel, row, n_rows, thread) for all blocks of n_panels panels by the rows of a prompt, or until it
+  // is cancelled.
+  template <typename Body>
+  void RunBlocks(int64_t n_panels, const Rows& rows, int64_t n_rows, const CancelToken* cancel,
+                 const Body& body);
   const Gemm& GemmFor(const TensorView& w);
   // The weights packed for their Gemm, at `packed`.
   void Pack(const TensorView& w, std::byte* packed);

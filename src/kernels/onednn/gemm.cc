@@ -250,6 +250,11 @@ std::unique_ptr<PeakGemm> MakePeakGemm(ComputeType type) {
   return std::make_unique<SquareGemm>(type);
 }
 
+bool MayUseAmx() {
+  constexpr auto kAmx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kAmx) == kAmx;
+}
+
 bool Limit(std::string_view backend) {
   const auto limit = [](dnnl::cpu_isa isa) {
     return dnnl::set_max_cpu_isa(isa) == dnnl::status::success || dnnl::get_effective_cpu_isa() == isa;
