@@ -148,7 +148,7 @@ class MatrixTile : public Bf16Tile<MatrixTile<Tiles, kV>, kV> {
       raised[v] = _mm512_cmp_ps_mask(_mm512_loadu_ps(max_ + v * kLanes), _mm512_set1_ps(kLeast), _CMP_EQ_OQ);
       any |= raised[v] != 0;
     }
-    if (any) Raise(raised, piece);
+    if (any) Raise(raised, piece);  // of sums and values that are zero
     alignas(64) float sums[kRows] = {};
     for (int64_t b = 0; b < kBlocks; ++b) {
       Softmax softmax(*this, piece, b, sums);
@@ -171,6 +171,7 @@ class MatrixTile : public Bf16Tile<MatrixTile<Tiles, kV>, kV> {
       Logits(piece);
       Hide(piece);
       Raise(raised, piece);
+      piece.rescales = true;
       std::fill_n(sums, kRows, 0.0f);
       for (int64_t b = 0; b < piece.n_blocks; ++b) Softmax(*this, piece, b, sums).Rest();
       Logits(next);
@@ -221,9 +222,9 @@ class MatrixTile : public Bf16Tile<MatrixTile<Tiles, kV>, kV> {
     }
   }
 
-  // Raises the references of some rows to the largest logit that they have in a piece.
+  // Raises the references of some rows to the largest logit that they have in a piece, and says by what their
+  // sums and values are to be rescaled.
   void Raise(const __mmask16 (&rows)[kV], Piece& piece) {
-    piece.rescales = true;
     for (int v = 0; v < kV; ++v) {
       const __m512 before = _mm512_loadu_ps(max_ + v * kLanes);
       __m512 max = before;
