@@ -16,7 +16,7 @@ namespace longheads {
 struct MachineLimits {
   int threads = 0;
   Measured read = {};  // bytes a second, from memory
-  Measured f32 = {};   // operations a second of oneDNN's products: two for a multiply-add
+  Measured f32 = {};   // operations a second of large products (PeakGemm): two for a multiply-add
   Measured bf16 = {};  // not measured where the processor has no instructions for it
   Measured int8 = {};  // of unsigned with signed bytes
   Measured disk = {};  // bytes a second, read from a folder's disk; measured where one is named

@@ -74,6 +74,27 @@ TEST(BlockParts, MatterForLongTextsThatMemoryHasRoomFor) {
   EXPECT_FALSE(BlockPartsMatter(*engine, 20 * Transformer::kTokenBlock));
 }
 
+// A context file gets the same bytes on every machine.
+TEST(BlockParts, GiveTheSameBlocksWhateverMultiplies) {
+  TinyLlamaOptions tiny;
+  tiny.ffn = 64;
+  tiny.weight_type = DType::kQ4_1;
+  const ModelFile model(TinyLlama(tiny));
+  std::vector<int64_t> blocks;
+  for (const char* const compute : {"f32", "bf16", "int8", "bf16-int8"}) {
+    for (const char* const backend : {"auto", "ref"}) {
+      EngineOptions options = Options(model);
+      options.compute = compute;
+      options.backend = backend;
+      const auto engine = *Engine::Load(options);
+      engine->FitBlocksTo({.ram = 64 << 20});
+      blocks.push_back(engine->TokenBlock(1000 * Transformer::kTokenBlock, BlockFit::kLeastParts));
+    }
+  }
+  EXPECT_GT(blocks[0], 2 * Transformer::kTokenBlock);
+  EXPECT_EQ(blocks, std::vector(blocks.size(), blocks[0]));
+}
+
 // A disk of some 60 MB a second.
 class SlowDisk : public FileFaults {
  public:

@@ -62,12 +62,14 @@ Status CheckInt8(const ModelWeights& weights, ComputeType compute, const std::st
 }
 
 // Whether weights that prompts multiply as floats stay packed. By themselves where two bytes hold one and
-// three quarters of the free memory are left for texts: float32's take twice as much and save little
-// (docs/performance.md).
+// three quarters of the memory that is free beside integers are left for texts: float32's take twice as much
+// and save little (docs/performance.md).
 Result<bool> KeepsPacked(const std::string& name, ComputeType compute, const GemmKernels& gemm,
                          const ModelWeights& weights) {
   if (name == "off") return false;
-  const uint64_t bytes = PackedBytes(weights, compute, gemm), available = AvailableMemory();
+  const uint64_t bytes = PackedBytes(weights, compute, gemm), free = AvailableMemory();
+  const uint64_t integers = TokensInIntegers(compute) ? Int8Bytes(weights) : 0;  // laid out before
+  const uint64_t available = free - std::min(free, integers);
   if (name == "auto")
     return OfPrompts(compute) == ComputeType::kBF16 && gemm.native_bf16 && bytes <= available / 4;
   if (name != "on") {
@@ -168,6 +170,8 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   }
   engine->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : PhysicalCores());
   engine->weight_bytes_ = engine->file_->file_bytes();
+  engine->reads_file_ = !TokensInIntegers(engine->compute_) ||
+                        (OfPrompts(engine->compute_) != ComputeType::kInt8 && !keep_packed);
   engine->transformer_ =
       std::make_unique<Transformer>(config, std::move(weights), std::move(attention), engine->kernels_,
                                     engine->compute_, engine->kv_type_, *engine->pool_, keep_packed);
@@ -415,10 +419,11 @@ Status Engine::CheckOpening(int64_t n_tokens) const {
 
 Status Engine::CheckFits(uint64_t bytes, const std::string& what) const {
   // Pages that other sessions gave back are there to be used again. Weights that are mapped from the file
-  // count as free, but every token reads them: what takes their place makes it read them from disk. (Where
-  // not even they fit it does so anyway. Integer products have their own.)
+  // count as free, but every token or every block of a prompt reads them: what takes their place makes it
+  // read them from disk. (Where not even they fit it does so anyway. Integer products have their own, and so
+  // have weights that stay packed.)
   const uint64_t free = AvailableMemory() + transformer_->kv_pool()->FreeBytes();
-  const uint64_t mapped = TokensInIntegers(compute_) ? 0 : weight_bytes_;
+  const uint64_t mapped = reads_file_ ? weight_bytes_ : 0;
   const uint64_t available = mapped < free ? free - mapped : free;
   bytes += transformer_->UnpackedBytes();
   if (bytes <= available) return {};

@@ -270,6 +270,7 @@ class Engine {
   std::unique_ptr<ThreadPool> pool_;
   KernelChoice kernels_;
   ComputeType compute_ = ComputeType::kF32;
+  bool reads_file_ = true;  // weights that tokens or prompts multiply, once all is laid out
   KvType kv_type_ = KvType::kF32;
   uint64_t weight_bytes_ = 0;
   uint64_t kv_ram_ = 0;                 // 0: pages stay in memory

@@ -16,9 +16,10 @@
 namespace longheads {
 
 // A mergeable partial result of softmax attention for one query row: `out` [head_dim] is the sum of
-// exp(logit - max) * v over the keys seen so far, `sum` that of exp(logit - max). The empty state is
-// {max = -inf, sum = 0, out = 0}. (Online softmax: Milakov and Gimelshein 2018; merging: FlashInfer.)
-// In memory: head_dim floats of `out`, then max, then sum.
+// exp(logit - max) * v over the keys seen so far, `sum` that of exp(logit - max). max is the largest logit,
+// or below it by so little that no sum is large: it changes neither their ratio nor how they merge. The empty
+// state is {max = -inf, sum = 0, out = 0}. (Online softmax: Milakov and Gimelshein 2018; merging:
+// FlashInfer.) In memory: head_dim floats of `out`, then max, then sum.
 inline constexpr int64_t StateFloats(int64_t head_dim) { return head_dim + 2; }
 
 // How a query row is rotated before it meets a run of keys: R(x), x in [0, table->n_positions()).

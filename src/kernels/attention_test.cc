@@ -493,17 +493,19 @@ TEST_P(Bf16ProductsTest, AKeyThatOutweighsAllOthersGivesItsValue) {
 }
 
 TEST_P(Bf16ProductsTest, ARowFeelsNoTileMatesWhoseLogitsGrow) {
-  PagesCase c(64, 97, 1500);
-  // Logits of every third row differ by hundreds, so that some key far behind outweighs all before it.
-  for (int64_t r = 0; r < 97; r += 3) {
-    for (int64_t m = 0; m < 64; ++m) c.cases[0].q[r * 64 + m] *= 100;
+  for (const int64_t d : {64, 80, 256}) {
+    PagesCase c(d, 97, 1500);
+    // Logits of every third row differ by hundreds, so that some key far behind outweighs all before it.
+    for (int64_t r = 0; r < 97; r += 3) {
+      for (int64_t m = 0; m < d; ++m) c.cases[0].q[r * d + m] *= 100;
+    }
+    std::vector<float> together, alone;
+    kernels().attend_bf16(c.Rows(together), c.all(), c.cases[0].table, workspace());
+    const auto rows = c.Rows(alone);
+    for (int64_t r = 0; r < 97; ++r)
+      kernels().attend_bf16(std::span(rows).subspan(r, 1), c.all(), c.cases[0].table, workspace());
+    EXPECT_EQ(together, alone) << d;
   }
-  std::vector<float> together, alone;
-  kernels().attend_bf16(c.Rows(together), c.all(), c.cases[0].table, workspace());
-  const auto rows = c.Rows(alone);
-  for (int64_t r = 0; r < 97; ++r)
-    kernels().attend_bf16(std::span(rows).subspan(r, 1), c.all(), c.cases[0].table, workspace());
-  EXPECT_EQ(together, alone);
 }
 
 TEST_P(Bf16ProductsTest, ARowOfPagesFeelsNeitherItsTileMatesNorWhatWasThereBefore) {

@@ -82,7 +82,7 @@ std::string_view NameOf(ComputeType type) {
 }
 
 std::unique_ptr<PeakGemm> MakePeakGemm(ComputeType type) {
-  const bool amx = GemmImplementations().front().declined.empty() && onednn::MayUseAmx();
+  const bool amx = cpu::DeclinedAmxBf16().empty() && onednn::MayUseAmx();
   if (type == ComputeType::kBF16 && amx) return std::make_unique<AmxPeak>();
   return onednn::MakePeakGemm(type);
 }

@@ -82,11 +82,13 @@ struct GemmKernels {
   bool native_bf16;  // kBF16 runs on bfloat16 instructions rather than on rounded float32 numbers
 };
 
-// oneDNN under the names of the instruction sets it would use, then "ref". Whoever forces a name forces it
-// for the process: oneDNN's ceiling is global, and set before its first product.
+// "amx" (our own in bfloat16), oneDNN under the names of the instruction sets it would use, then "ref".
+// Whoever forces a name forces it for the process: oneDNN's ceiling is global, and set before its first
+// product.
 std::span<const Implementation<GemmKernels>> GemmImplementations();
 
-// A large product on operands of its own, for measuring what this machine can do. On the calling thread.
+// A large product on operands of its own, for measuring what this machine can do: oneDNN's, and in bfloat16
+// with AMX our own, which is faster. On the calling thread.
 class PeakGemm {
  public:
   virtual ~PeakGemm() = default;

@@ -231,9 +231,9 @@ void LinearProducts::RunTasks(int64_t n_tasks, const CancelToken* cancel, const 
   });
 }
 
-std::span<const LinearProducts::Factor> LinearProducts::Prepare(const LinearInput& input,
-                                                                std::span<const LinearWeights* const> weights,
-                                                                int64_t n_rows, const CancelToken* cancel) {
+std::span<const LinearProducts::Factor> LinearProducts::PlaceInput(
+    const LinearInput& input, std::span<const LinearWeights* const> weights, int64_t n_rows,
+    const CancelToken* cancel) {
   const std::span<const Factor> factors = Factors(weights);
   SetForms(factors, n_rows, input_);
   const int64_t k = input_.k;
@@ -306,7 +306,7 @@ void LinearProducts::Project(const LinearInput& input, std::span<const LinearOut
   std::array<const LinearWeights*, 3> weights{};
   LH_CHECK(outputs.size() <= weights.size());
   std::ranges::transform(outputs, weights.begin(), &LinearOutput::weights);
-  const auto factors = Prepare(input, std::span(weights).first(outputs.size()), n_rows, cancel);
+  const auto factors = PlaceInput(input, std::span(weights).first(outputs.size()), n_rows, cancel);
   const auto n_panels = [](const LinearOutput& output) { return DivideUp(output.weights->n_out(), kPanel); };
   int64_t n_all = 0;
   for (const LinearOutput& output : outputs) n_all += n_panels(output);
@@ -335,7 +335,7 @@ void LinearProducts::AddProducts(const Factor& factor, const Rows& rows, float* 
 void LinearProducts::AddProjection(const LinearInput& input, const LinearOutput& sums, int64_t n_rows,
                                    const CancelToken* cancel) {
   if (n_rows == 0) return;
-  const auto factors = Prepare(input, std::span(&sums.weights, 1), n_rows, cancel);
+  const auto factors = PlaceInput(input, std::span(&sums.weights, 1), n_rows, cancel);
   AddProducts(factors[0], input_, sums.y, n_rows, cancel);
 }
 
@@ -343,7 +343,7 @@ void LinearProducts::AddFeedForward(const LinearInput& input, const LayerWeights
                                     int64_t n_rows, const CancelToken* cancel) {
   if (n_rows == 0) return;
   const LinearWeights* const first[] = {&layer.gate, &layer.up};
-  const auto factors = Prepare(input, first, n_rows, cancel);
+  const auto factors = PlaceInput(input, first, n_rows, cancel);
   const Factor down{.weights = &layer.down,
                     .gemm = PromptInIntegers(layer.down) ? nullptr : &GemmFor(layer.down.w)};
   SetForms(std::span(&down, 1), n_rows, hidden_);

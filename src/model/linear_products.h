@@ -60,7 +60,7 @@ uint64_t PackedBytes(const ModelWeights& weights, ComputeType compute, const Gem
 
 class LinearProducts {
  public:
-  // keep_packed: what Prefill packs stays, PackedBytes of it.
+  // keep_packed: what a prompt packs stays, PackedBytes of it.
   LinearProducts(const LinearKernels& kernels, ComputeType compute, bool keep_packed, ThreadPool& pool);
 
   // Lays weights out for integer products where that is the compute type and they have integers. Once for a
@@ -83,7 +83,7 @@ class LinearProducts {
 
   // Of working memory for each row of a prompt: what products read.
   uint64_t RowBytes(const ModelWeights& weights) const;
-  // Of PackedBytes, where they are kept: of the weights that no Prefill has packed yet.
+  // Of PackedBytes, where they are kept: of the weights that no prompt has packed yet.
   uint64_t UnpackedBytes(const ModelWeights& weights) const;
   // Memory for the rows of the largest prompt so far goes back to the system.
   void ForgetRows();
@@ -134,8 +134,8 @@ class LinearProducts {
   static void SetForms(std::span<const Factor> factors, int64_t n_rows, Rows& rows);  // makes room for n_rows
   void Place(const float* x, int64_t n, int64_t row, int64_t column, Rows& rows) const;
   // The factors of `weights`, with the input as they read it in input_.
-  std::span<const Factor> Prepare(const LinearInput& input, std::span<const LinearWeights* const> weights,
-                                  int64_t n_rows, const CancelToken* cancel);
+  std::span<const Factor> PlaceInput(const LinearInput& input, std::span<const LinearWeights* const> weights,
+                                     int64_t n_rows, const CancelToken* cancel);
   // Outputs of panel `panel` and rows [row, row + n_rows) of a block, with the bias.
   void MultiplyBlock(const Factor& factor, const Rows& rows, int64_t panel, int64_t row, int64_t n_rows,
                      float* y, int64_t y_stride, int thread) const;

@@ -169,13 +169,13 @@ int64_t Transformer::TokenBlock(int64_t n, const BlockFit& fit) const {
   // blocks of a 32nd of the text that is 32 times a token's keys and values for each token, some 100 to 200
   // MB/s beside the products of a small model on two cores, and the less the larger the model is
   // (engine/block_parts.h). But activations may not crowd out the pages, from what else is kept of the text
-  // leaves them.
+  // leaves them. Blocks follow the configuration alone: on every machine the same.
   constexpr int64_t kShareOfMemory = 4;
   int64_t at_least = kTokenBlock;
   if (kv_pool_->on_disk()) {
     const uint64_t kept = TableBytes(n) + PolicyBytes(n) + NearBytes(n);
     const int64_t left = fit.ram - static_cast<int64_t>(std::min(kept, static_cast<uint64_t>(fit.ram)));
-    const int64_t most = left / kShareOfMemory / static_cast<int64_t>(ActivationBytes());
+    const int64_t most = left / kShareOfMemory / static_cast<int64_t>(MostActivationBytes());
     at_least = std::max(at_least, std::min(n / fit.parts, most) / kTokenBlock * kTokenBlock);
   }
   // Whole steps of the policies, which count from where a prompt's tokens begin. Layers that take steps take
@@ -375,15 +375,18 @@ void Transformer::Logits(std::span<const float> hidden, std::span<float> logits)
   linear_.Decode(std::span(&product, 1), n_rows);
 }
 
-uint64_t Transformer::ActivationBytes() const {
+uint64_t Transformer::MostActivationBytes() const {
   const int64_t heads = config_.n_heads + config_.n_kv_heads;
-  return sizeof(float) * static_cast<uint64_t>(config_.embed_dim + 2 * heads * config_.head_dim) +
-         linear_.RowBytes(weights_);
+  return sizeof(float) *
+         static_cast<uint64_t>(2 * (config_.embed_dim + heads * config_.head_dim + config_.ffn_dim));
 }
 
 uint64_t Transformer::BlockBytes(int64_t n_tokens) const {
-  const int64_t n = RoundUp(n_tokens, Gemm::kTileRows);
-  const uint64_t activations = static_cast<uint64_t>(n) * ActivationBytes();
+  const int64_t heads = config_.n_heads + config_.n_kv_heads;
+  const int64_t floats = n_tokens * (config_.embed_dim + 2 * heads * config_.head_dim);
+  const auto n_rows = static_cast<uint64_t>(RoundUp(n_tokens, Gemm::kTileRows));
+  const uint64_t activations =
+      sizeof(float) * static_cast<uint64_t>(floats) + n_rows * linear_.RowBytes(weights_);
   const bool all_int8 = compute_ == ComputeType::kInt8 && std::ranges::all_of(weights_.layers, HasInt8);
   if (all_int8 || keep_packed_) return activations;
   // The widest products' weights, packed.

@@ -128,7 +128,7 @@ class Transformer {
   Status DecodeStep(std::span<const BatchItem> items);
   void Embed(int32_t token, float* out) const;
   void EnsureRotations(int64_t n_tokens);
-  uint64_t ActivationBytes() const;  // of a token
+  uint64_t MostActivationBytes() const;  // of a token, under any compute type
   int64_t LargestBlock(int64_t n_tokens) const { return std::min(n_tokens, TokenBlock(n_tokens)); }
   // Of working memory, for a block of n tokens: all of it, and more than one at the beginning of a text
   // takes.

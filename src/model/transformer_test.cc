@@ -186,6 +186,7 @@ std::vector<Kind> Kinds() {
   }
   kinds.push_back({kOddLongHeads, ComputeType::kF32, KvType::kF32});
   kinds.push_back({kLongHeads, ComputeType::kBF16Int8, KvType::kBF16});
+  kinds.push_back({"full", ComputeType::kBF16Int8, KvType::kQ8});
   kinds.push_back({kLongHeads, ComputeType::kF32, KvType::kF32, "ref"});
   kinds.push_back({"full", ComputeType::kBF16, KvType::kBF16, "ref"});
   return kinds;

@@ -33,7 +33,7 @@ struct TraceHeader {
   int64_t n_kv_heads = 0;
   int64_t window = 0;         // that the model was trained with
   int64_t prompt_tokens = 0;  // as the model reads them
-  std::string compute;        // f32, bf16, int8
+  std::string compute;        // f32, bf16, int8, bf16-int8
   std::string kv_type;
   // Blocks that the method chooses among; nothing: it does not choose.
   std::optional<BlockGrid> blocks;

@@ -138,20 +138,24 @@ TEST(DefaultModelLogits, InBfloat16AreOffByItsRoundings) {
 
 // Eight bits for activations whose largest in 32 is some 2.5 times their root mean square: an error of about
 // 2.5 / 127 / sqrt(12) = 0.0057 of it, five times bfloat16's 2^-9 / sqrt(3), in one factor of the two, so
-// that the products are off by 3.6 times as much. Decode multiplies as prefill does.
+// that the products are off by 3.6 times as much. Decode multiplies as prefill does; bf16-int8 in bfloat16 in
+// prefill, but for the vocabulary.
 TEST(DefaultModelLogits, InEightBitsAreOffByTheirRoundings) {
   const Golds golds;
-  for (const std::size_t n_prefill : {golds.tokens.size(), std::size_t{20}}) {
-    const Comparison ours = Compare(golds, "int8", n_prefill);
-    const double bound = 3.6 * 0x1p15 * golds.exact_error;
-    EXPECT_LE(ours.logits.max, bound);
-    EXPECT_LE(ours.logits.mean, bound / 4);
-    EXPECT_LE(ours.logsumexp.max, bound);
-    EXPECT_GT(ours.logits.max, 1000 * golds.exact_error);  // eight bits were all that there were
-    ExpectSameWhereItIsClear(golds, ours);
-    const std::string suffix = "_after_prefill_of_" + std::to_string(n_prefill);
-    Record("logits_int8" + suffix, ours.logits);
-    Record("logsumexp_int8" + suffix, ours.logsumexp);
+  for (const std::string compute : {"int8", "bf16-int8"}) {
+    for (const std::size_t n_prefill : {golds.tokens.size(), std::size_t{20}}) {
+      const Comparison ours = Compare(golds, compute, n_prefill);
+      const double bound = 3.6 * 0x1p15 * golds.exact_error;
+      EXPECT_LE(ours.logits.max, bound);
+      EXPECT_LE(ours.logits.mean, bound / 4);
+      EXPECT_LE(ours.logsumexp.max, bound);
+      EXPECT_GT(ours.logits.max, 1000 * golds.exact_error);  // eight bits were all that there were
+      ExpectSameWhereItIsClear(golds, ours);
+      const std::string suffix =
+          (compute == "int8" ? "_int8" : "_bf16_int8") + ("_after_prefill_of_" + std::to_string(n_prefill));
+      Record("logits" + suffix, ours.logits);
+      Record("logsumexp" + suffix, ours.logsumexp);
+    }
   }
 }
 

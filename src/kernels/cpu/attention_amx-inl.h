@@ -8,9 +8,10 @@
 // time, a piece's softmax is cut into blocks of keys, and behind each of them stand products that do not wait
 // for it: logits of the next piece, values of the one before.
 //
-// A row's reference, which its logits are taken from before they are exponentials, is raised only where a
-// piece's weights would become large without it, not with each larger logit: sums and values are seldom
-// rescaled, and no pass looks for the largest logit. What a row does depends on its own logits alone.
+// A row's reference, which its logits are taken from before they are exponentials, is the largest logit of
+// the first piece that it sees, and is raised only where a piece's weights would become large without it:
+// sums and values are seldom rescaled, and few pieces are searched for the largest logit. What a row does
+// depends on its own logits alone.
 //
 // The file that includes this defines LONGHEADS_TARGETS, the instructions that all of it is compiled for.
 #pragma once
@@ -34,8 +35,8 @@ constexpr float kMostWeight = 65536;
 static_assert(kMostWeight > static_cast<float>(kKeys));
 
 template <typename Tiles, int kV>
-class MatrixTile : public Bf16Tile<MatrixTile<Tiles, kV>, kV> {
-  using Base = Bf16Tile<MatrixTile<Tiles, kV>, kV>;
+class MatrixTile : public Bf16Tile<kV> {
+  using Base = Bf16Tile<kV>;
   using Base::begin_, Base::d_, Base::end_, Base::kRows, Base::logits_, Base::max_, Base::pages_,
       Base::queries_, Base::sum_, Base::values_, Base::weights_;
   static constexpr int64_t kStride = kRows * static_cast<int64_t>(sizeof(float));  // of all that has kRows

@@ -47,18 +47,90 @@ inline void PairProducts(const BFloat16* a, int64_t stride, const uint32_t* t, i
 }
 
 template <int kV>
-class PairTile : public Bf16Tile<PairTile<kV>, kV> {
-  using Base = Bf16Tile<PairTile<kV>, kV>;
-  using Base::d_, Base::kRows, Base::logits_, Base::queries_, Base::rescale_, Base::values_, Base::weights_;
+class PairTile : public Bf16Tile<kV> {
+  using Base = Bf16Tile<kV>;
+  using Base::begin_, Base::d_, Base::end_, Base::kRows, Base::logits_, Base::max_, Base::pages_,
+      Base::queries_, Base::sum_, Base::values_, Base::weights_;
+  static constexpr int64_t kBlock = kAtOnce<kV>;  // keys, multiplied at once
 
  public:
-  static constexpr int64_t kBlock = kAtOnce<kV>;
   using Base::Base;
 
+  void Run() {
+    // By the keys' places in their page: what a row's sums are made of does not depend on where a tile
+    // begins.
+    for (int64_t from = begin_ / kKeys * kKeys; from < end_; from += kKeys) {
+      Attend(from, std::max(begin_, from), std::min(end_, from + kKeys));
+    }
+    this->Merge();
+  }
+
+ private:
+  // Keys [begin, end), all behind `from`, the first of a piece of a page: logits, softmax, values.
+  void Attend(int64_t from, int64_t begin, int64_t end) {
+    const auto [k, v] = pages_.pages[static_cast<std::size_t>(from / kMaxRun)];
+    const int64_t at = from % kMaxRun;
+    // Whole blocks: what no row sees weighs nothing.
+    const int64_t first = (begin - from) / kBlock * kBlock;
+    const int64_t last = (end - from + kBlock - 1) / kBlock * kBlock;
+    Logits(k + at * d_, from, first, last);
+    Softmax(first, last);
+    AddValues(v + at, first, last);
+  }
+
+  // weights_[pair of keys][row] = exp(logit - max) of keys [first, last) of the piece, and sum_ with them.
+  void Softmax(int64_t first, int64_t last) {
+    for (int v = 0; v < kV; ++v) {
+      const __m512 max = _mm512_loadu_ps(max_ + v * kLanes);
+      // Two sums by the key's parity, so that the additions overlap.
+      __m512 even = _mm512_mul_ps(_mm512_loadu_ps(sum_ + v * kLanes), _mm512_loadu_ps(rescale_ + v * kLanes));
+      __m512 odd = _mm512_setzero_ps();
+#pragma GCC unroll 2
+      for (int64_t j = first; j < last; j += 2) {
+        const float* const logits = logits_ + j * kRows + v * kLanes;
+        const __m512 p0 = Exp2(_mm512_sub_ps(_mm512_loadu_ps(logits), max));
+        const __m512 p1 = Exp2(_mm512_sub_ps(_mm512_loadu_ps(logits + kRows), max));
+        even = _mm512_add_ps(even, p0);
+        odd = _mm512_add_ps(odd, p1);
+        _mm512_storeu_si512(weights_ + j / 2 * kRows + v * kLanes, RoundedPairs(p0, p1));
+      }
+      _mm512_storeu_ps(sum_ + v * kLanes, _mm512_add_ps(even, odd));
+    }
+  }
+
+  HWY_INLINE void LoadMax(__m512 (&max)[kV]) const {
+    for (int v = 0; v < kV; ++v) max[v] = _mm512_loadu_ps(max_ + v * kLanes);
+  }
+
+  // Takes the logits of keys from + j .. from + j + kN - 1 and raises max with them; where keys hide, -inf
+  // stands for those that a row does not see.
+  template <int kN>
+  HWY_INLINE void Keep(int64_t from, int64_t j, bool hides, __m512 (&sums)[kN][kV], __m512 (&max)[kV]) {
+    if (hides) this->Mask(from + j, sums);
+#pragma GCC unroll 16
+    for (int b = 0; b < kN; ++b) {
+#pragma GCC unroll 3
+      for (int v = 0; v < kV; ++v) {
+        max[v] = _mm512_max_ps(max[v], sums[b][v]);
+        _mm512_storeu_ps(logits_ + (j + b) * kRows + v * kLanes, sums[b][v]);
+      }
+    }
+  }
+
+  // max_, and with it rescale_, what earlier sums are to be multiplied with.
+  HWY_INLINE void Raise(const __m512 (&max)[kV]) {
+    for (int v = 0; v < kV; ++v) {
+      const __m512 before = _mm512_loadu_ps(max_ + v * kLanes);
+      _mm512_storeu_ps(rescale_ + v * kLanes, Exp2(_mm512_sub_ps(before, max[v])));
+      _mm512_storeu_ps(max_ + v * kLanes, max[v]);
+    }
+  }
+
+  // Of keys from + [first, last), whole blocks; k is that of `from`.
   void Logits(const BFloat16* k, int64_t from, int64_t first, int64_t last) {
     const bool hides = this->Hides(from + first, from + last);
     __m512 max[kV];
-    this->LoadMax(max);
+    LoadMax(max);
     for (int64_t j = first; j < last; j += kBlock) {
       __m512 sums[kBlock][kV];
 #pragma GCC unroll 16
@@ -67,11 +139,12 @@ class PairTile : public Bf16Tile<PairTile<kV>, kV> {
         for (int v = 0; v < kV; ++v) sums[b][v] = _mm512_setzero_ps();
       }
       PairProducts<kV>(k + j * d_, d_, queries_, d_ / 2, sums);
-      this->Keep(from, j, hides, sums, max);
+      Keep(from, j, hides, sums, max);
     }
-    this->Raise(max);
+    Raise(max);
   }
 
+  // values_ * rescale_ + weights_ of the same keys * v; v as k.
   void AddValues(const BFloat16* v, int64_t first, int64_t last) {
     for (int64_t m = 0; m < d_; m += kBlock) {
       __m512 sums[kBlock][kV];
@@ -93,6 +166,8 @@ class PairTile : public Bf16Tile<PairTile<kV>, kV> {
       }
     }
   }
+
+  alignas(64) float rescale_[kRows];
 };
 
 static_assert(PairTile<3>::Workspace(kMaxHeadDim) <= AttendWorkspace(kTile, kMaxHeadDim));

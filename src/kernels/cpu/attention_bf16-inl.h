@@ -27,7 +27,8 @@ constexpr int64_t kLanes = 16;
 constexpr int64_t kKeys = 128;  // at a time: their logits take 24 KiB of the first cache for 48 rows
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLog2E = 1.44269504088896340736f;  // logits are in units of ln 2, as in simd_attention.cc
-// In the place of -inf for the largest of no logits: differences stay numbers.
+// In the place of -inf for the largest of no logits: differences stay numbers. (A logit as low weighs nothing
+// beside any that is not.)
 constexpr float kLeast = -1e30f;
 
 // Pairs of dimensions as queries are packed: whole vectors of them, the last with zeros behind the head's.
@@ -56,13 +57,8 @@ inline __m512i RoundedPairs(__m512 first, __m512 second) {
   return _mm512_mask_blend_epi16(0xAAAAAAAA, low, _mm512_add_epi32(_mm512_castps_si512(second), half));
 }
 
-// The rows of a tile: kV vectors of them, those behind rows.size() zero. Products is the class that derives
-// from it, and has
-//   kBlock                             keys that it multiplies at once
-//   Logits(k, from, first, last)       of keys from + [first, last), whole blocks; k is that of `from`:
-//                                      products with queries_, given to Keep, then Raise
-//   AddValues(v, first, last)          values_ * rescale_ + weights_ of the same keys * v; v as k
-template <typename Products, int kV>
+// The rows of a tile: kV vectors of them, those behind rows.size() zero. Who derives from it multiplies.
+template <int kV>
 class Bf16Tile {
  public:
   static constexpr int64_t kRows = kV * kLanes;
@@ -98,40 +94,12 @@ class Bf16Tile {
     Pack(table);
   }
 
-  void Run() {
-    // By the keys' places in their page: what a row's sums are made of does not depend on where a tile
-    // begins.
-    for (int64_t from = begin_ / kKeys * kKeys; from < end_; from += kKeys) {
-      Attend(from, std::max(begin_, from), std::min(end_, from + kKeys));
-    }
-    Merge();
-  }
-
  protected:
   // Whether some row does not see all keys [begin, end).
   bool Hides(int64_t begin, int64_t end) const {
     bool hides = false;
     for (const RotatedRow& row : rows_) hides |= row.key_begin > begin || row.key_end < end;
     return hides;
-  }
-
-  HWY_INLINE void LoadMax(__m512 (&max)[kV]) const {
-    for (int v = 0; v < kV; ++v) max[v] = _mm512_loadu_ps(max_ + v * kLanes);
-  }
-
-  // Takes the logits of keys from + j .. from + j + kN - 1 and raises max with them; where keys hide, -inf
-  // stands for those that a row does not see.
-  template <int kN>
-  HWY_INLINE void Keep(int64_t from, int64_t j, bool hides, __m512 (&sums)[kN][kV], __m512 (&max)[kV]) {
-    if (hides) Mask(from + j, sums);
-#pragma GCC unroll 16
-    for (int b = 0; b < kN; ++b) {
-#pragma GCC unroll 3
-      for (int v = 0; v < kV; ++v) {
-        max[v] = _mm512_max_ps(max[v], sums[b][v]);
-        _mm512_storeu_ps(logits_ + (j + b) * kRows + v * kLanes, sums[b][v]);
-      }
-    }
   }
 
   // Of keys key .. key + kN - 1.
@@ -190,25 +158,15 @@ class Bf16Tile {
     }
   }
 
-  // max_, and with it rescale_, what earlier sums are to be multiplied with.
-  HWY_INLINE void Raise(const __m512 (&max)[kV]) {
-    for (int v = 0; v < kV; ++v) {
-      const __m512 before = _mm512_loadu_ps(max_ + v * kLanes);
-      _mm512_storeu_ps(rescale_ + v * kLanes, Exp2(_mm512_sub_ps(before, max[v])));
-      _mm512_storeu_ps(max_ + v * kLanes, max[v]);
-    }
-  }
-
   std::span<const RotatedRow> rows_;
   const Bf16KeyPages& pages_;
   const int64_t d_;
   // In the workspace.
-  float* values_;        // [d][kRows]
-  float* logits_;        // [kKeys][kRows]
-  uint32_t* weights_;    // [kKeys / 2][kRows], a pair of keys each
-  uint32_t* queries_;    // [PackedPairs(d)][kRows], a pair of dimensions each
-  int64_t begin_, end_;  // the keys that any row sees
-  alignas(64) float rescale_[kRows];
+  float* values_;                 // [d][kRows]
+  float* logits_;                 // [kKeys][kRows]
+  uint32_t* weights_;             // [kKeys / 2][kRows], a pair of keys each
+  uint32_t* queries_;             // [PackedPairs(d)][kRows], a pair of dimensions each
+  int64_t begin_, end_;           // the keys that any row sees
   alignas(64) float max_[kRows];  // what logits are taken from
   alignas(64) float sum_[kRows];
 
@@ -250,40 +208,6 @@ class Bf16Tile {
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) _mm512_storeu_si512(queries_ + (p + i) * kRows + v * kLanes, block[i]);
       }
-    }
-  }
-
-  // Keys [begin, end), all behind `from`, the first of a piece of a page: logits, softmax, values.
-  void Attend(int64_t from, int64_t begin, int64_t end) {
-    const auto [k, v] = pages_.pages[static_cast<std::size_t>(from / kMaxRun)];
-    const int64_t at = from % kMaxRun;
-    // Whole blocks: what no row sees weighs nothing.
-    constexpr int64_t kBlock = Products::kBlock;
-    const int64_t first = (begin - from) / kBlock * kBlock;
-    const int64_t last = (end - from + kBlock - 1) / kBlock * kBlock;
-    auto& products = static_cast<Products&>(*this);
-    products.Logits(k + at * d_, from, first, last);
-    Softmax(first, last);
-    products.AddValues(v + at, first, last);
-  }
-
-  // weights_[pair of keys][row] = exp(logit - max) of keys [first, last) of the piece, and sum_ with them.
-  void Softmax(int64_t first, int64_t last) {
-    for (int v = 0; v < kV; ++v) {
-      const __m512 max = _mm512_loadu_ps(max_ + v * kLanes);
-      // Two sums by the key's parity, so that the additions overlap.
-      __m512 even = _mm512_mul_ps(_mm512_loadu_ps(sum_ + v * kLanes), _mm512_loadu_ps(rescale_ + v * kLanes));
-      __m512 odd = _mm512_setzero_ps();
-#pragma GCC unroll 2
-      for (int64_t j = first; j < last; j += 2) {
-        const float* const logits = logits_ + j * kRows + v * kLanes;
-        const __m512 p0 = Exp2(_mm512_sub_ps(_mm512_loadu_ps(logits), max));
-        const __m512 p1 = Exp2(_mm512_sub_ps(_mm512_loadu_ps(logits + kRows), max));
-        even = _mm512_add_ps(even, p0);
-        odd = _mm512_add_ps(odd, p1);
-        _mm512_storeu_si512(weights_ + j / 2 * kRows + v * kLanes, RoundedPairs(p0, p1));
-      }
-      _mm512_storeu_ps(sum_ + v * kLanes, _mm512_add_ps(even, odd));
     }
   }
 

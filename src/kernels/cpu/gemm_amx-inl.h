@@ -3,7 +3,7 @@
 //
 // Both lie as tiles are read, each in one run of cache lines: a strip of 32 rows, or of 32 outputs, has two
 // tiles for each step of 32 columns, [16 rows, 32 columns] or [16 pairs of columns, 16 outputs]. What is
-// missing of the last step, and of the last strip of outputs, is zero.
+// missing of the last step, and of the last tile of outputs, is zero.
 //
 // The file that includes this defines LONGHEADS_TARGETS, the instructions that all of it is compiled for.
 #pragma once

@@ -38,7 +38,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // alone.
 constexpr float kLog2E = 1.44269504088896340736f;
 
-// 2^x for x <= 0, to a relative error of 2^-22; 0 below -126. NaN stays NaN.
+// 2^x to a relative error of 2^-22, for x <= 0 and a little above; 0 below -126. NaN stays NaN.
 HWY_INLINE Vec Exp2(Vec x) {
   const Vec whole = hn::Round(x);
   const Vec f = hn::Sub(x, whole);  // [-0.5, 0.5]

@@ -10,7 +10,7 @@ namespace longheads::onednn {
 
 std::vector<Implementation<GemmKernels>> Implementations();
 bool Limit(std::string_view backend);
-bool MayUseAmx();  // whether no limit was set below it
+bool MayUseAmx();  // whether the processor has it, and no limit was set below it
 std::unique_ptr<PeakGemm> MakePeakGemm(ComputeType type);
 
 }  // namespace longheads::onednn
