@@ -21,7 +21,7 @@ namespace {
 
 // What was fastest for prompts of all lengths and for tokens, on AVX2 and on AVX-512 with VNNI
 // (docs/performance.md): integers, where all weights have them and laying them out leaves as much memory for
-// texts. With AMX a prompt's products are faster in bfloat16, and tokens' in integers there too.
+// texts. With AMX prompts of a hundred tokens and more are faster in bfloat16, and tokens in integers there too.
 ComputeType FastestCompute(const ModelWeights& weights, const Implementation<GemmKernels>& gemm) {
   const uint64_t without = SumOverLinears(
       weights, [](const LinearWeights& linear) -> uint64_t { return HasIntegers(linear.w.type) ? 0 : 1; });
