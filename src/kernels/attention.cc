@@ -23,9 +23,8 @@ void FinishState(const float* state, int64_t head_dim, float* out) {
 std::span<const Implementation<AttentionKernels>> AttentionImplementations() {
   static const std::vector<Implementation<AttentionKernels>> list = [] {
     std::vector<Implementation<AttentionKernels>> all = cpu::SimdAttention();
-    const std::string no_pairs = cpu::DeclinedAvx512Bf16(), no_tiles = cpu::DeclinedAmxBf16();
-    all.insert(all.begin(), {{"amx", no_tiles.empty() ? no_pairs : no_tiles, cpu::AmxAttention()},
-                             {"avx512bf16", no_pairs, cpu::Avx512Bf16Attention()}});
+    all.insert(all.begin(), {{"amx", cpu::DeclinedAmxBf16(), cpu::AmxAttention()},
+                             {"avx512bf16", cpu::DeclinedAvx512Bf16(), cpu::Avx512Bf16Attention()}});
     all.push_back({"ref", "", &ref::kAttention});
     return all;
   }();

@@ -53,7 +53,10 @@ std::string DeclinedVnni() {
   return has ? "" : "this processor lacks AVX-512 with VNNI";
 }
 
-std::string DeclinedAmxBf16() { return DeclinedAmx(22, "AMX-BF16"); }
+std::string DeclinedAmxBf16() {
+  const std::string no_tiles = DeclinedAmx(22, "AMX-BF16");
+  return no_tiles.empty() ? DeclinedAvx512Bf16() : no_tiles;
+}
 std::string DeclinedAmxInt8() { return DeclinedAmx(25, "AMX-INT8"); }
 
 }  // namespace longheads::cpu

@@ -23,11 +23,13 @@ const AttentionKernels* Avx512Bf16Attention();
 std::string DeclinedAvx512Bf16();
 // The same by AMX's tiles, which need both.
 const AttentionKernels* AmxAttention();
-// kBF16's product by AMX's tiles; these need both too.
+// kBF16's product by AMX's tiles, and a large one for measuring; these need both too.
 std::unique_ptr<Gemm> AmxGemm(int64_t k, int64_t n);
+std::unique_ptr<PeakGemm> AmxPeak();
 // Of integer products.
 std::string DeclinedVnni();
-// Where the processor has them, these ask the system for the tiles.
+// Where the processor has them, these ask the system for the tiles. Of bfloat16's, with AVX-512-BF16 beside
+// them.
 std::string DeclinedAmxBf16();
 std::string DeclinedAmxInt8();
 
