@@ -86,22 +86,29 @@ std::string FolderOf(const std::string& path) {
 }
 
 // A descriptor or -errno.
-int OpenDescriptor(FileCall call, const std::string& path, const std::string& shown, int flags) {
+int OpenDescriptor(FileCall call, const std::string& path, const std::string& shown, int flags,
+                   mode_t mode = 0666) {
   return static_cast<int>(Perform({.call = call, .path = shown},
-                                  [&](uint64_t) { return open(path.c_str(), flags | O_CLOEXEC, 0666); }));
+                                  [&](uint64_t) { return open(path.c_str(), flags | O_CLOEXEC, mode); }));
 }
 
-constexpr std::string_view kNameless = ".longheads-";  // and a process, "-", a number
+// What is before the process, "-" and a number. The host is named, since a folder may be shared with others,
+// whose processes are none here.
+std::string NamelessPrefix() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+  return fmt::format(".longheads-pages-{}-", host.data());
+}
 
 // What processes left that were killed between giving such a file its name and removing that.
-void SweepNameless(const std::string& folder) {
+void SweepNameless(const std::string& folder, const std::string& prefix) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     pid_t process = 0;
-    if (!name.starts_with(kNameless)) continue;
+    if (!name.starts_with(prefix)) continue;
     const char* const end = name.data() + name.size();
-    const auto [rest, wrong] = std::from_chars(name.data() + kNameless.size(), end, process);
+    const auto [rest, wrong] = std::from_chars(name.data() + prefix.size(), end, process);
     if (wrong != std::errc() || rest == end || *rest != '-' || process <= 0) continue;
     if (kill(process, 0) != 0 && errno == ESRCH) unlink(entry.path().c_str());
   }
@@ -110,10 +117,11 @@ void SweepNameless(const std::string& folder) {
 int OpenNameless(const std::string& folder) {
   int descriptor = OpenDescriptor(FileCall::kOpen, folder, folder, O_RDWR | O_TMPFILE | O_EXCL);
   // Some file systems (overlays, NFS) know no files without a name: one is made and its name removed.
-  if (descriptor < 0) SweepNameless(folder);
+  const std::string prefix = NamelessPrefix();
+  if (descriptor < 0) SweepNameless(folder, prefix);
   for (int attempt = 0; descriptor < 0; ++attempt) {
     const std::string name =
-        std::filesystem::path(folder) / fmt::format("{}{}-{}", kNameless, getpid(), attempt);
+        std::filesystem::path(folder) / fmt::format("{}{}-{}", prefix, getpid(), attempt);
     descriptor = OpenDescriptor(FileCall::kOpen, name, name, O_RDWR | O_CREAT | O_EXCL);
     if (descriptor == -EEXIST) continue;
     if (descriptor < 0) break;
@@ -164,7 +172,7 @@ Result<RawFile> RawFile::Open(const std::string& path, Options options) {
   if (options.mode == Mode::kCreate) flags |= O_CREAT | O_EXCL;
   if (options.mode == Mode::kCreateAny) flags |= O_CREAT;
   RawFile file(path);
-  file.descriptor_ = OpenDescriptor(FileCall::kOpen, path, path, flags);
+  file.descriptor_ = OpenDescriptor(FileCall::kOpen, path, path, flags, options.owner_only ? 0600 : 0666);
   if (file.descriptor_ < 0) return CannotOpen(path, writing, -file.descriptor_);
   struct stat info {};
   const int64_t looked = Perform({.call = FileCall::kIdentity, .path = path, .descriptor = file.descriptor_},

@@ -32,6 +32,7 @@ class RawFile {
     Mode mode = Mode::kRead;
     // Past the system's cache where the file system takes it (tmpfs does not): see direct().
     bool direct = false;
+    bool owner_only = false;  // a new file may be opened by its owner alone; else as the umask says
   };
 
   // kInvalidInput where the path is wrong (missing, a folder, a device, no permission), kIo where the system

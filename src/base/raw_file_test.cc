@@ -341,13 +341,27 @@ TEST_F(RawFileTest, ATemporaryHasNoName) {
   }
 }
 
+TEST_F(RawFileTest, AFileForItsOwnerIsOpenedByNobodyElse) {
+  ASSERT_TRUE(RawFile::Open(Path("f"), {.mode = Mode::kCreate, .owner_only = true}));
+  using std::filesystem::perms;
+  EXPECT_EQ(std::filesystem::status(Path("f")).permissions() & (perms::group_all | perms::others_all),
+            perms::none);
+}
+
 TEST_F(RawFileTest, WhatAKilledProcessLeftOfATemporaryIsSwept) {
   const pid_t gone = fork();
   if (gone == 0) _exit(0);
   ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
-  const std::string living = ".longheads-" + std::to_string(getppid()) + "-7";
-  for (const std::string& name : {".longheads-" + std::to_string(gone) + "-0", living,
-                                  std::string(".longheads-"), std::string(".longheads-x-1")}) {
+  char host[256] = {};
+  ASSERT_EQ(gethostname(host, sizeof(host) - 1), 0);
+  const std::string prefix = std::string(".longheads-pages-") + host + "-";
+  const std::string living = prefix + std::to_string(getppid()) + "-7";
+  // Another host's processes are none here, and not all files with a process in their names are pages.
+  const std::string elsewhere =
+      ".longheads-pages-not-" + std::string(host) + "-" + std::to_string(gone) + "-0";
+  const std::string output = ".longheads-" + std::to_string(gone) + "-0";
+  for (const std::string& name :
+       {prefix + std::to_string(gone) + "-0", living, elsewhere, output, prefix, prefix + "x-1"}) {
     Put(name, "");
   }
   const ScriptedFaults faults([&](const FileOperation& operation) {
@@ -355,8 +369,10 @@ TEST_F(RawFileTest, WhatAKilledProcessLeftOfATemporaryIsSwept) {
         .error = operation.path == folder_ && operation.call == FileCall::kOpen ? EOPNOTSUPP : 0};
   });
   ASSERT_TRUE(RawFile::Temporary(folder_, /*direct=*/false));
-  EXPECT_EQ(FilesInFolder(), 3u);
-  EXPECT_TRUE(std::filesystem::exists(Path(living)));
+  EXPECT_EQ(FilesInFolder(), 5u);
+  for (const std::string& name : {living, elsewhere, output}) {
+    EXPECT_TRUE(std::filesystem::exists(Path(name))) << name;
+  }
 }
 
 TEST_F(RawFileTest, ThreadsReadAndWriteOneFileAtOnce) {
