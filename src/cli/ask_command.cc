@@ -188,7 +188,7 @@ Result<int> Ask(const AskOptions& options) {
   if (!options.trace.empty() && options.questions.size() != 1) {
     return InvalidInput("--trace records one answer: give one question with -q");
   }
-  LH_ASSIGN(const ContextSetup setup, ReadContextSetup(options.path));
+  LH_ASSIGN(ContextSetup setup, ReadContextSetup(options.path));
   LH_ASSIGN(const EngineOptions given, EngineOptionsOf(options.model));
   LH_ASSIGN(EngineOptions load, OptionsFor(setup, given));
   LH_TRY(CheckNotInput("--trace", options.trace, options.path, "the context file"));
@@ -196,13 +196,13 @@ Result<int> Ask(const AskOptions& options) {
   LimitPages(load);
   const auto start = std::chrono::steady_clock::now();
   LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(load));
-  if (setup.chat && engine->chat_template() == nullptr) return Unsupported(engine->chat_template_error());
   const double load_seconds = SecondsSince(start);
   InterruptToken();  // from here on Ctrl-C ends the answer, or the wait for a question, and not the process
-  LH_ASSIGN(Session text, OpenContext(*engine, options.path));
+  LH_ASSIGN(Session text, OpenContext(*engine, options.path, &setup));
+  if (setup.chat && engine->chat_template() == nullptr) return Unsupported(engine->chat_template_error());
   if (!options.quiet) {
     Note("{}: {} tokens of {}, read with {}, {}; opened in {:.2f} s (the model in {:.2f} s)\n", options.path,
-         text.size(), setup.source.empty() ? "a text" : setup.source, setup.attention,
+         text.size(), setup.source.empty() ? "a text" : OnOneLine(setup.source), OnOneLine(setup.attention),
          engine->DescribeKernels(), SecondsSince(start) - load_seconds, load_seconds);
   }
   Asking asking(*engine, options, setup.chat, std::move(text));

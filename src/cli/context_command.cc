@@ -39,17 +39,20 @@ struct ContextOptions {
 };
 
 Result<int> Info(const ContextOptions& options) {
-  LH_ASSIGN(const ContextReader reader,
-            ContextReader::Open(options.path, {.which = ContextReader::Which::kNewest}));
+  auto opened = ContextReader::Open(options.path, {.which = ContextReader::Which::kNewest});
+  std::string damage;  // of what an interrupted writer left; `ask` does not see that
+  if (!opened) {
+    damage = opened.error().message;
+    auto finished = ContextReader::Open(options.path, {});
+    if (!finished || !finished->has_unfinished()) return tl::unexpected<Error>(opened.error());
+    opened = std::move(finished);
+  }
+  const ContextReader& reader = *opened;
   LH_ASSIGN(const ContextSetup setup, ParseContextSetup(options.path, reader.header().metadata));
   const ContextContents& contents = reader.contents();
   const ContextGeometry& geometry = reader.header().geometry;
-  std::size_t n_tokens = contents.tokens.size();
-  if (reader.has_unfinished()) {  // those that `ask` sees: none where the first reading is not finished
-    const auto finished = ContextReader::Open(options.path, {});
-    n_tokens = finished ? finished->contents().tokens.size() : 0;
-  }
-  const std::size_t n_unfinished = contents.tokens.size() - n_tokens;
+  LH_ASSIGN(const uint64_t n_tokens, reader.FinishedTokens());
+  const uint64_t n_unfinished = contents.tokens.size() - std::min<uint64_t>(n_tokens, contents.tokens.size());
   uint64_t state_bytes = 0;
   for (const auto& parts : contents.states) {
     for (const ContextStatePart& part : parts) state_bytes += part.bytes;
@@ -66,11 +69,12 @@ Result<int> Info(const ContextOptions& options) {
     json["page_bytes"] = page_bytes;
     json["state_bytes"] = state_bytes;
     json["unfinished"] = reader.has_unfinished();
+    if (!damage.empty()) json["unfinished_damage"] = damage;
     Print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;
   }
   const auto line = [](std::string_view name, const std::string& value) {
-    Print("{:<12} {}\n", name, value);
+    Print("{:<12} {}\n", name, OnOneLine(value));
   };
   line("text", fmt::format("{} tokens{}{}", n_tokens, setup.source.empty() ? "" : " of " + setup.source,
                            setup.chat ? ", in a user's message" : ""));
@@ -82,9 +86,14 @@ Result<int> Info(const ContextOptions& options) {
   line("size", fmt::format("{}: pages {}, method's state {}, in {} checkpoints", FormatBytes(file_bytes),
                            FormatBytes(page_bytes), FormatBytes(state_bytes), reader.n_checkpoints()));
   line("written by", setup.program);
-  if (reader.has_unfinished())
+  if (!damage.empty()) {
+    line("unfinished", fmt::format("more, of an interrupted append, that cannot be read: {}; context append "
+                                   "--restart drops it",
+                                   damage));
+  } else if (reader.has_unfinished()) {
     line("unfinished",
          fmt::format("{} tokens more: their writer was interrupted; the same command goes on", n_unfinished));
+  }
   return 0;
 }
 
@@ -160,8 +169,13 @@ Result<int> Append(const ContextOptions& options) {
           fmt::format("{} holds {} tokens, and not the {} of --behind, nor this text behind them",
                       options.path, n_before, options.behind));
     }
-    LH_TRY(ingest->Finish());  // its writer may have been interrupted at the very end
-    if (!options.quiet) Note("{} has this text already, behind {} tokens\n", options.path, options.behind);
+    // Its writer may have been interrupted at the very end; or a later one is, whose text is not this
+    // command's.
+    if (added.empty()) LH_TRY(ingest->Finish());
+    if (!options.quiet) {
+      Note("{} has this text already, behind {} tokens{}\n", options.path, options.behind,
+           added.empty() ? "" : "; what an interrupted append had added behind it stays unfinished");
+    }
     return 0;
   }
   if (!options.quiet) AnnounceReading(*engine, n_before + static_cast<int64_t>(tokens.size()), load.kv_disk);
@@ -202,6 +216,10 @@ void AddContextCommand(CLI::App& program, Command& command) {
   CLI::App* const app =
       program.add_subcommand("context", "Looks into context files, checks, extends and exports them");
   app->require_subcommand(1);
+  app->footer(
+      "docs/context-file.md has the format; tools/context/verify.py checks a file without this program.\n\n"
+      "Examples:\n  longheads context info book.lhctx\n  longheads context verify book.lhctx\n"
+      "  longheads context export book.lhctx -o book.txt");
   const auto options = std::make_shared<ContextOptions>();
   const auto add = [&](const char* name, const char* what, Result<int> (*run)(const ContextOptions&)) {
     CLI::App* const one = app->add_subcommand(name, what);
@@ -243,8 +261,6 @@ void AddContextCommand(CLI::App& program, Command& command) {
   text->add_option("-o,--out", options->out, "to a file instead of standard output")->type_name("FILE");
   text->add_flag("--tokens", options->tokens, "token ids, one a line; needs no model");
   AddModelOptions(*text, options->model, /*with_attention=*/false);
-  app->footer(
-      "docs/context-file.md has the format; tools/context/verify.py checks a file without this program.");
 }
 
 }  // namespace longheads

@@ -18,7 +18,7 @@ struct InfoOptions {
   std::string context;
 };
 
-void Line(std::string_view name, const std::string& value) { Print("{:<16}{}\n", name, value); }
+void Line(std::string_view name, const std::string& value) { Print("{:<16}{}\n", name, OnOneLine(value)); }
 
 std::string TypeMix(const GgufFile& file) {
   std::map<std::string_view, std::pair<int, uint64_t>> mix;

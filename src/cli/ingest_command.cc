@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/seconds.h"
@@ -57,18 +58,21 @@ bool SameOptions(ContextSetup before, const ContextSetup& setup) {
   return WriteContextSetup(before) == WriteContextSetup(setup);
 }
 
-// Whether the file holds this very text, read with these options: an earlier command may have been killed
-// behind the last of its writes.
-Result<bool> IsThereAlready(const IngestOptions& options, const ContextSetup& setup,
-                            std::span<const TokenId> tokens) {
+// How many tokens the file holds where it holds this very text, read with these options: an earlier command
+// may have been killed behind the last of its writes. More than the text's where others were appended.
+std::optional<std::size_t> ThereAlready(const IngestOptions& options, const ContextSetup& setup,
+                                        std::span<const TokenId> tokens) {
   if (options.restart || !std::filesystem::exists(options.out) ||
       std::filesystem::exists(ContextWriter::PartialPath(options.out))) {
-    return false;
+    return std::nullopt;
   }
   const auto reader = ContextReader::Open(options.out, {});
-  if (!reader) return false;  // Begin says what is to be said
+  if (!reader) return std::nullopt;  // Begin says what is to be said
   const auto before = ParseContextSetup(options.out, reader->header().metadata);
-  return before && SameOptions(*before, setup) && std::ranges::equal(reader->contents().tokens, tokens);
+  if (!before || !SameOptions(*before, setup)) return std::nullopt;
+  const std::vector<int32_t>& there = reader->contents().tokens;
+  if (std::ranges::mismatch(tokens, there).in1 != tokens.end()) return std::nullopt;
+  return there.size();
 }
 
 // What was begun with this text and these options goes on; anything else is left alone.
@@ -86,7 +90,9 @@ Result<std::unique_ptr<ContextIngest>> BeginOrResume(Engine& engine, const Inges
     if (why == refused.message || !std::filesystem::exists(ContextWriter::PartialPath(options.out))) {
       return tl::unexpected<Error>(refused);
     }
-    return MakeError(resumed.error().kind, fmt::format("{}; --restart begins anew", why));
+    // What another moment may mend is not to be thrown away.
+    if (resumed.error().kind != ErrorKind::kInvalidInput) return tl::unexpected<Error>(resumed.error());
+    return InvalidInput(fmt::format("{}; --restart begins anew", why));
   }
   const std::vector<TokenId>& read = (*resumed)->session().tokens();
   if (!SameOptions((*resumed)->setup(), setup) || read.size() > tokens.size() ||
@@ -124,9 +130,12 @@ Result<int> Ingest(const IngestOptions& options) {
   const std::string source =
       options.input.file.empty() ? "" : std::filesystem::path(options.input.file).filename().string();
   LH_ASSIGN(ContextSetup setup, SetupOf(*engine, load, n + options.answer_room, chat, source));
-  LH_ASSIGN(const bool there, IsThereAlready(options, setup, tokens));
-  if (there) {
-    if (!options.quiet) Note("{} holds this text already; --restart reads it anew\n", options.out);
+  if (const auto there = ThereAlready(options, setup, tokens)) {
+    const std::size_t more = *there - tokens.size();
+    if (!options.quiet) {
+      Note("{} holds this text already{}; --restart reads it anew\n", options.out,
+           more == 0 ? "" : fmt::format(", and {} tokens that were appended", more));
+    }
     return 0;
   }
   // Something of the text is there: it goes on in the blocks that it began with.

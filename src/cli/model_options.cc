@@ -127,11 +127,12 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->type_name("SIZE")
       ->capture_default_str()
       ->group(group);
-  app.add_option(
-         "--kv-blocks", options.kv_blocks,
-         "with keys and values on disk, a text is read in blocks of at least an Nth of what is "
-         "before them, which comes from disk once more for each: 4 to 32; less is less from disk "
-         "and leaves pages less of --kv-ram. 0: 32, but for run and ingest what suits the disk's speed")
+  app.add_option("--kv-blocks", options.kv_blocks,
+                 "with keys and values on disk, a text is read in blocks of at least an Nth of what is "
+                 "before them, which comes from disk once more for each: 4 to 32; less is less from disk "
+                 "and leaves pages less of --kv-ram. 0: 32, but for run and ingest what suits the disk's "
+                 "speed, and for "
+                 "context append what the file was made with")
       ->type_name("N")
       ->capture_default_str()
       ->group(group);

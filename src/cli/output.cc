@@ -52,6 +52,18 @@ void Drain() {
 
 }  // namespace
 
+std::string OnOneLine(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      line += "\xEF\xBF\xBD";
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
 void WriteNote(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);

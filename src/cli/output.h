@@ -4,12 +4,16 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/result.h"
 
 namespace longheads {
+
+// Control characters become U+FFFD: what a file says of itself shall not steer the terminal.
+std::string OnOneLine(std::string_view text);
 
 void WriteNote(std::string_view text);    // to stderr, as it stands
 void WriteOutput(std::string_view text);  // to stdout, as it stands

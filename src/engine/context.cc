@@ -341,10 +341,11 @@ Status ContextIngest::Finish() try {
 
 // ---- Opening
 
-Result<Session> OpenContext(Engine& engine, const std::string& path) try {
+Result<Session> OpenContext(Engine& engine, const std::string& path, ContextSetup* setup) try {
   LH_ASSIGN(ContextReader reader, ContextReader::Open(path, {.direct = true}));
-  LH_ASSIGN(const ContextSetup setup, ParseContextSetup(path, reader.header().metadata));
-  LH_TRY(CheckMadeWith(engine, path, reader.header(), setup));
+  LH_ASSIGN(ContextSetup found, ParseContextSetup(path, reader.header().metadata));
+  LH_TRY(CheckMadeWith(engine, path, reader.header(), found));
+  if (setup != nullptr) *setup = std::move(found);
   const ContextContents contents = reader.TakeContents();
   LH_TRY(engine.CheckOpening(static_cast<int64_t>(contents.tokens.size())));
   Session session = engine.NewSession();

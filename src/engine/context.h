@@ -96,6 +96,8 @@ class ContextIngest {
 };
 
 // The text of a context file, as it was when it was finished; the file must stay as long as sessions of it.
-Result<Session> OpenContext(Engine& engine, const std::string& path);
+// `setup`, where there is one, becomes what this text was read with: another may have taken the file's place
+// since it was last asked for.
+Result<Session> OpenContext(Engine& engine, const std::string& path, ContextSetup* setup = nullptr);
 
 }  // namespace longheads

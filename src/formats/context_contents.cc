@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -98,6 +99,7 @@ class ContentsBuilder {
   // `heads` were checked, so that what they count lies in the file.
   Status Reserve(std::span<const ReadHead> heads) {
     contents_.states.resize(geometry_.n_layers);
+    latest_.resize(geometry_.n_layers);
     if (heads.empty()) return {};
     uint64_t n_entries = 0;
     for (const ReadHead& one : heads) {
@@ -126,9 +128,13 @@ class ContentsBuilder {
     return {};
   }
 
-  Status CheckComplete() const {
+  // Once all are added.
+  Status Finish() {
     for (const ContextPage& page : contents_.pages) {
       if (page.offset == 0) return IncompletePages();
+    }
+    for (std::size_t layer = 0; layer < latest_.size(); ++layer) {
+      if (latest_[layer]) contents_.states[layer].push_back(*latest_[layer]);
     }
     return {};
   }
@@ -162,14 +168,14 @@ class ContentsBuilder {
       case SectionKind::kPages:
         return AddPages(head, section, at);
       case SectionKind::kState: {
-        auto& parts = contents_.states[section.layer];
         const bool replaces = (section.flags & kReplacesEarlier) != 0;
-        if (replaces)
-          std::erase_if(parts, [](const ContextStatePart& part) { return part.replaces_earlier; });
-        parts.push_back({.offset = at,
-                         .bytes = section.bytes,
-                         .checksum = section.checksum,
-                         .replaces_earlier = replaces});
+        const ContextStatePart part = {
+            .offset = at, .bytes = section.bytes, .checksum = section.checksum, .replaces_earlier = replaces};
+        if (replaces) {
+          latest_[section.layer] = part;
+        } else {
+          contents_.states[section.layer].push_back(part);
+        }
         return {};
       }
     }
@@ -199,6 +205,7 @@ class ContentsBuilder {
   const ContextGeometry& geometry_;
   const uint64_t body_;
   ContextContents& contents_;
+  std::vector<std::optional<ContextStatePart>> latest_;  // [n_layers]: the newest that replaces earlier ones
 };
 
 }  // namespace
@@ -216,6 +223,11 @@ Result<ContextFrame> ReadContextFrame(const RawFile& file) {
   LH_ASSIGN(frame.header, DecodeHeader(bytes, file.path()));
   frame.id = HeaderId(bytes);
   LH_TRY(ReadSuperblocks(file, frame));
+  const auto& [sequence, newest, finished] = frame.superblock;
+  if (finished.exists() && (!newest.exists() || newest.offset < finished.offset)) {
+    return InvalidInput(fmt::format(
+        "{}: its newest checkpoint is older than the finished one; the file is damaged", file.path()));
+  }
   return frame;
 }
 
@@ -230,7 +242,7 @@ Result<ContextChain> ReadContextContents(const RawFile& file, const ContextFrame
   ContentsBuilder builder(file, frame, chain.contents);
   LH_TRY(builder.Reserve(heads));
   for (std::size_t i = heads.size(); i-- > 0;) LH_TRY(builder.Add(heads[i]));
-  LH_TRY(builder.CheckComplete());
+  LH_TRY(builder.Finish());
   return chain;
 }
 

@@ -38,8 +38,8 @@ struct ContextContents {
   std::vector<uint8_t> phases;     // one for each of them
   uint64_t model_tokens = 0;       // with those that a method inserted; what the pages hold
   std::vector<ContextPage> pages;  // [n_pages, n_layers, n_kv_heads]; complete
-  // [n_layers]: the parts to restore a layer's state from, oldest first. Those that a later one replaced are
-  // left out.
+  // [n_layers]: the parts to restore a layer's state from, oldest first, then the one that replaces earlier
+  // ones. Those that it replaced are left out.
   std::vector<std::vector<ContextStatePart>> states;
 
   const ContextPage& page(const ContextGeometry& geometry, uint32_t layer, uint32_t kv_head,

@@ -205,6 +205,27 @@ TEST_F(ContextDamageTest, DamagedPagesAndStatesAreNamedTogether) {
   EXPECT_FALSE(again->ReadState(contents.states[1][0]));
 }
 
+TEST_F(ContextDamageTest, WhatAnInterruptedAppendLeftDamagedCanBeDropped) {
+  using From = ContextWriter::From;
+  {
+    const auto append = ContextWriter::Append(path_, From::kFinished, false);
+    ASSERT_TRUE(append && sample_.Commit(*append->writer, 6, 9));
+  }
+  const auto newest = Open(Which::kNewest);
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->contents().tokens.size(), 9u);
+  EXPECT_EQ(*newest->FinishedTokens(), 6u);
+  for (uint64_t at = whole_.size(); at < fs::file_size(path_); at += kContextBlock) Set(at, std::byte{77});
+  EXPECT_FALSE(Open(Which::kNewest));
+  const auto refused = ContextWriter::Append(path_, From::kNewest, false);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("--restart drops"), std::string::npos) << refused.error().message;
+  EXPECT_EQ(Look(), Found::kTheText);
+  const auto append = ContextWriter::Append(path_, From::kFinished, false);
+  ASSERT_TRUE(append && sample_.Commit(*append->writer, 6, 9) && append->writer->Finish());
+  EXPECT_EQ(*Open()->FinishedTokens(), 9u);
+}
+
 TEST_F(ContextDamageTest, AFileThatShrinksWhileItIsOpenIsAnErrorOfWhatIsRead) {
   const auto reader = Open();
   ASSERT_TRUE(reader);

@@ -64,6 +64,14 @@ Result<ContextReader> ContextReader::FromFile(RawFile file, Which which) {
   return ContextReader(std::move(file), std::move(frame), std::move(chain));
 }
 
+Result<uint64_t> ContextReader::FinishedTokens() const {
+  if (!has_unfinished()) return contents().tokens.size();
+  const CheckpointRef& finished = frame_.superblock.finished;
+  if (!finished.exists()) return 0;
+  LH_ASSIGN(const ContextChain chain, ReadContextContents(file_, frame_, finished));
+  return chain.contents.tokens.size();
+}
+
 Result<std::vector<std::string>> ContextReader::Verify(ThreadPool& pool, const Progress& progress) const {
   const ContextGeometry& geometry = header().geometry;
   Findings findings;

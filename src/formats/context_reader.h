@@ -47,6 +47,9 @@ class ContextReader {
   // Whether a writer was interrupted while it appended (see ContextWriter::Append).
   bool has_unfinished() const { return frame_.superblock.newest != frame_.superblock.finished; }
 
+  // Tokens of the finished text, whichever was opened: of the same moment; 0 where none was finished.
+  Result<uint64_t> FinishedTokens() const;
+
   // Several threads may read at once.
   Result<std::vector<std::byte>> ReadState(const ContextStatePart& part) const {
     return ReadStatePart(file_, part);

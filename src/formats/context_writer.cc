@@ -124,6 +124,27 @@ Result<ContextFrame> WriteFrame(const RawFile& file, const ContextHeader& header
   return frame;  // the first commit syncs it
 }
 
+// What is to be gone on from. Where a text was finished before it, it begins with that text: what lies behind
+// `from` will be cut off.
+Result<ContextChain> ReadNewest(const RawFile& file, const ContextFrame& frame, const CheckpointRef& from) {
+  const CheckpointRef& finished = frame.superblock.finished;
+  Result<ContextChain> chain = ReadContextContents(file, frame, from);
+  if (!finished.exists() || from == finished) return chain;
+  const auto unusable = [](const Error& error) {
+    return MakeError(error.kind, error.message + "; --restart drops what an interrupted append had added");
+  };
+  if (!chain) return unusable(chain.error());
+  LH_ASSIGN(const ContextChain before, ReadContextContents(file, frame, finished));
+  const std::vector<int32_t>& tokens = before.contents.tokens;
+  if (std::ranges::mismatch(tokens, chain->contents.tokens).in1 != tokens.end()) {
+    return unusable({ErrorKind::kInvalidInput,
+                     fmt::format("{}: what was being added does not go on from the finished text; the file "
+                                 "is damaged",
+                                 file.path())});
+  }
+  return chain;
+}
+
 std::vector<StoredPageEntry> EntriesOf(const ContextDelta& delta, const ContextGeometry& geometry) {
   std::vector<StoredPageEntry> entries;
   entries.reserve(delta.pages.size());
@@ -147,8 +168,11 @@ Result<std::unique_ptr<ContextWriter>> ContextWriter::Create(const std::string& 
   const std::string partial = PartialPath(path);
   LH_ASSIGN(RawFile target_lock, LockOldTarget(target));  // before anything is thrown away
   LH_TRY(RemoveOldPartial(target, partial, options.unfinished));
-  LH_ASSIGN(RawFile file,
-            OpenLocked(partial, {.mode = RawFile::Mode::kCreate, .direct = options.direct}, target));
+  LH_ASSIGN(RawFile file, OpenLocked(partial,
+                                     {.mode = RawFile::Mode::kCreate,
+                                      .direct = options.direct,
+                                      .owner_only = target_lock.is_open()},
+                                     target));
   // From here on the partial is ours to remove where nothing comes of it.
   const auto make = [&]() -> Result<std::unique_ptr<ContextWriter>> {
     if (target_lock.is_open()) {  // who may read the old text may read the new one, and nobody else
@@ -224,7 +248,7 @@ Result<ContextWriter::Resumed> ContextWriter::Append(const std::string& path, Fr
 
 Result<ContextWriter::Resumed> ContextWriter::GoOn(std::unique_ptr<ContextWriter> writer,
                                                    const CheckpointRef& from, const Check& check) {
-  LH_ASSIGN(ContextChain chain, ReadContextContents(writer->file_, writer->frame_, from));
+  LH_ASSIGN(ContextChain chain, ReadNewest(writer->file_, writer->frame_, from));
   if (check) {
     LH_ASSIGN(const uint64_t size, writer->file_.Size());
     LH_TRY(check({.header = writer->header(),

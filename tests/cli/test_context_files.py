@@ -112,14 +112,15 @@ class Case(unittest.TestCase):
         self.file.write_bytes(data[:offset] + bytes([data[offset] ^ 0x40]) + data[offset + 1:])
 
 
-def with_tokenizer(data, fingerprint):
-    """The same file of one checkpoint, as if another vocabulary had been there; every checksum is right."""
+def with_metadata(data, name, value):
+    """The same file of one checkpoint, whose header says something else, as long, under a name; every checksum is right."""
     changed = bytearray(data)
     header_bytes, metadata_bytes = struct.unpack_from("<2Q", data, 16)
     metadata = json.loads(data[72:72 + metadata_bytes])
-    old = metadata["tokenizer_fingerprint"].encode()
+    old = metadata[name].encode()
     at = data.index(old, 72, 72 + metadata_bytes)
-    changed[at:at + len(old)] = fingerprint.encode()
+    assert len(value) == len(old)
+    changed[at:at + len(old)] = value.encode()
     seal(changed, 0, header_bytes)
     file_id = bytes(changed[header_bytes - 8:header_bytes])
     for slot in (0, 1):
@@ -155,10 +156,17 @@ class OtherFiles(Case):
                             ["context", "export", self.file]):
                 self.refused([*command, *model(name)], self.file, "another model", "plain.gguf", "-m")
         data = self.file.read_bytes()
-        self.file.write_bytes(with_tokenizer(data, "0123456789abcdef"))
+        self.file.write_bytes(with_metadata(data, "tokenizer_fingerprint", "0123456789abcdef"))
         verify.read(self.file)
         for command in (ask(self.file, "who?"), append(self.file, "more")):
             self.refused(command, self.file, "another vocabulary", "plain.gguf")
+
+    def test_what_a_header_says_does_not_steer_the_terminal(self):
+        program = json.loads(self.must(["context", "info", self.file, "--json"]))["program"]
+        self.file.write_bytes(with_metadata(self.file.read_bytes(), "program", "\\u001b[31m".ljust(len(program), "x")))
+        said = self.must(["context", "info", self.file])
+        self.assertNotIn(b"\x1b", said)
+        self.assertIn("\ufffd[31m".encode(), said)
 
     def test_options_that_it_was_not_read_with(self):
         for options, words in ((["--compute", "bf16"], "--compute f32, not bf16"),
@@ -769,6 +777,11 @@ class Again(Case):
         self.assertEqual((self.file.stat().st_ino, self.file.stat().st_mtime_ns), (before.st_ino, before.st_mtime_ns))
         self.must(ingest(self.file, text_of(1, 200), "--restart"))
         self.assertNotEqual(self.file.stat().st_ino, before.st_ino)
+        self.must(append(self.file, text_of(3, 20)))
+        before = self.file.read_bytes()
+        told = run([word for word in ingest(self.file, text_of(1, 200)) if word != "--quiet"])
+        self.assertRegex(told.stderr, rb"holds this text already, and \d+ tokens that were appended; --restart")
+        self.assertEqual((told.returncode, self.file.read_bytes()), (0, before))
         self.must(ingest(self.file, text_of(2, 200)))  # another text takes its place, as ever
         self.assertIn(text_of(2, 200).encode()[:40], self.must(["context", "export", self.file, *model()]))
 
@@ -786,10 +799,10 @@ class Again(Case):
             self.refused(ingest(self.folder / "other.lhctx", "text", flag, value), "--kv-disk", "other.lhctx itself")
             self.refused(append(self.file, "text", flag, value), "--kv-disk", "book.lhctx itself")
 
-    def test_an_unfinished_addition_can_be_dropped(self):
-        self.must(ingest(self.file, text_of(1, 200)))
+    def leave_unfinished(self, text):
+        """An append that is killed behind its first block."""
         before = self.info()
-        process = start([*append(self.file, text_of(2, 2000)), "--backend", "ref"])
+        process = start([*append(self.file, text), "--backend", "ref"])
         while process.poll() is None and not self.info()["unfinished_tokens"]:
             time.sleep(0.01)
         process.kill()
@@ -797,12 +810,46 @@ class Again(Case):
         info = self.info()
         self.assertGreater(info["unfinished_tokens"], 0, "it ended before it could be killed")
         self.assertEqual(info["tokens"], before["tokens"])
+
+    def test_an_addition_that_is_there_is_not_finished_with_half_of_another(self):
+        self.must(ingest(self.file, text_of(1, 200)))
+        behind = ("--behind", str(self.info()["tokens"]))
+        self.must(append(self.file, text_of(2, 2000), *behind))
+        self.leave_unfinished(text_of(2, 2000))  # the same text once more, by somebody who did not say behind what
+        before = self.info()
+        told = run([word for word in append(self.file, text_of(2, 2000), *behind) if word != "--quiet"])
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertIn(b"has this text already", told.stderr)
+        self.assertIn(b"stays unfinished", told.stderr)
+        self.assertEqual(self.info(), before)
+
+    def test_an_unfinished_addition_that_was_damaged_can_be_dropped(self):
+        self.must(ingest(self.file, text_of(1, 200)))
+        whole = self.file.read_bytes()
+        tokens = self.info()["tokens"]
+        self.leave_unfinished(text_of(2, 2000))
+        data = bytearray(self.file.read_bytes())
+        for at in range(len(whole), len(data), verify.BLOCK):
+            data[at] ^= 0x40
+        self.file.write_bytes(data)
+        said = self.must(["context", "info", self.file])
+        self.assertIn(f"{tokens} tokens".encode(), said)
+        self.assertIn(b"cannot be read", said)
+        self.assertIn("damaged", self.info()["unfinished_damage"])
+        self.must(["context", "verify", self.file])
+        self.refused(append(self.file, text_of(2, 2000)), self.file, "damaged", "--restart drops")
+        self.must(append(self.file, "other words", "--restart"))
+        self.assertGreater(self.info()["tokens"], tokens)
+        self.assertFalse(self.info()["unfinished"])
+
+    def test_an_unfinished_addition_can_be_dropped(self):
+        self.must(ingest(self.file, text_of(1, 200)))
+        self.leave_unfinished(text_of(2, 2000))
         self.refused(append(self.file, "other words"), "another text was being added", "--restart")
         self.refused(append(self.file, "other words", "--restart", name="other-weights"), "another model")
         self.must(append(self.file, "other words", "--restart"))
         self.assertFalse(self.info()["unfinished"])
         self.assertIn(b"other words", self.must(["context", "export", self.file, *model()])[-40:])
-
 
     def test_an_addition_that_was_interrupted_at_its_very_end_is_not_read_twice(self):
         self.must(ingest(self.file, text_of(1, 200)))

@@ -252,6 +252,14 @@ void AddBadSuperblocks(CaseList& list) {
     Set(bytes, slot + kContextBlock - 8, Of(bytes, slot, kContextBlock - 8));
   }
   list.Refused("checkpoint-at-another-place", bytes, "does not match its checksum");
+  list.Lies(
+      "newest-before-finished",
+      [&](Bytes& changed) {
+        for (const uint64_t slot : {kSlots, kSlots + kContextBlock}) {
+          Set(changed, slot + kNewestAt, list.oldest());
+        }
+      },
+      "newest checkpoint is older than the finished one");
   bytes = list.whole();
   Set(bytes, list.newest() + kTextAfterAt, uint64_t{3});
   list.Refused("checkpoint-checksum", bytes, "does not match its checksum");

@@ -87,6 +87,8 @@ class ContextFile:
         whole = [one for one in self.superblocks if one]
         need(whole, "has two damaged superblocks")
         self.superblock = max(whole, key=lambda one: one["sequence"])
+        newest, finished = self.superblock["newest"], self.superblock["finished"]
+        need(finished[0] <= newest[0], "has a newest checkpoint that is older than the finished one")
 
     def read(self, offset, size, what):
         need(0 <= offset and offset + size <= self.size, f"is cut off in {what}")
