@@ -7,8 +7,8 @@
 //
 // A sample is read once for all its lengths n1 < n2 < ...: up to n1 - S, then on to n2 - S, and so on, and
 // each length scores on a fork. For methods whose choices depend on where a call of the model begins or ends
-// (esa, infllm, lm-infinite) these are the calls, and a length among others is another case than the same
-// length alone; for all other methods both are the same bits. Methods that follow the text's length
+// (esa, infllm, landmark, lm-infinite) these are the calls, and a length among others is another case than
+// the same length alone; for all other methods both are the same bits. Methods that follow the text's length
 // (Engine::FollowsTextLength) are told n and read the sample anew for each.
 #pragma once
 

@@ -109,9 +109,10 @@ void AddLimits(CLI::App& bench, Command& command) {
       ->group(kGroup);
   AddOutput(*app, options->json, options->out_dir);
   app->footer(
-      "Reading is a sum over 256 MiB; products are oneDNN's of square matrices, one for each thread. Other "
-      "work on the\n"
-      "machine lowers them: look at the least and the most.\n\nExample:\n  longheads bench limits --repeats "
+      "Reading is a sum over 256 MiB; products are of square matrices, one for each thread: oneDNN's, but "
+      "in\n"
+      "bfloat16 with AMX our own. Other work on the machine lowers them: look at the least and the "
+      "most.\n\nExample:\n  longheads bench limits --repeats "
       "9");
   app->callback([options, &command] { command = [options] { return RunLimits(*options); }; });
 }
@@ -161,8 +162,8 @@ void AddKernels(CLI::App& bench, Command& command) {
       R"(Names are operation, implementation, for some the type of weights, and sizes; every implementation that this processor runs is timed.
 '...-token' and 'gemv' read weights that no cache holds, as a generated token does, and 'vocabulary' those of the
 default model, which large caches may hold; they are told as shares of what so many threads read from memory. 'int8-prompt', 'gemm' and
-'attend' multiply many rows on one thread, and 'attend_few' and 'scores' few; they are told as shares of oneDNN's large
-products on one thread, of the type that they multiply. 'attend_few' of 2048 pages reads them from memory, and is told as a
+'attend' multiply many rows on one thread, and 'attend_few' and 'scores' few; they are told as shares of large
+products on one thread (oneDNN's; in bfloat16 with AMX our own), of the type that they multiply. 'attend_few' of 2048 pages reads them from memory, and is told as a
 share of what one thread reads.
 
 Example:

@@ -154,7 +154,7 @@ void AddPplOptions(CLI::App& app, PplCommandOptions& options) {
       R"(Of each piece and length n the first n - S tokens are read as prompt, and the S after them are fed one by one,
 as if the model had answered with them. Perplexity is exp(mean of -log p) over these tokens of all pieces, each
 given everything before it in its piece. A piece is read once for all lengths: on the way each length scores on
-a fork of the session. Where calls of the model begin and end matters to esa, infllm and lm-infinite; 'calls'
+a fork of the session. Where calls of the model begin and end matters to esa, infllm, landmark and lm-infinite; 'calls'
 (ppl.jsonl, ppl.csv) says where those that read the prompt ended, and other calls are another case. Methods that
 follow the text's length (dynamic-ntk; self-extend,group=auto) are told n, and read a piece anew for each length.
 

@@ -838,7 +838,10 @@ class Help(unittest.TestCase):
         for command in (["run"], ["tokenize"], ["detokenize"], ["logits"], ["info"], ["methods"], ["eval", "passkey"],
                         ["eval", "ppl"], ["eval", "suite"], ["eval", "ablation"], ["eval", "needle"],
                         ["eval", "ppl-windows"], ["eval", "kld"], ["eval", "selection"], ["eval", "efficiency"],
-                        ["eval", "passkey-papers"], ["eval", "esa-recall"],
+                        ["eval", "passkey-papers"], ["eval", "esa-recall"], ["eval", "needlebench"],
+                        ["eval", "counting-stars"], ["eval", "ruler"], ["eval", "longbench"], ["eval", "infinitebench"],
+                        ["ingest"], ["ask"], ["context"], ["context", "info"], ["context", "verify"],
+                        ["context", "append"], ["context", "export"], ["report"], ["view"], ["fit-esa"],
                         ["bench", "kernels"], ["bench", "limits"], ["bench", "sweep"]):
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
