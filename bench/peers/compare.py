@@ -69,7 +69,7 @@ def processor():
     info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
     lines = dict(line.split("\t", 1) for line in info.splitlines() if "\t" in line)
     value = lambda key: next((v.lstrip("\t: ") for k, v in lines.items() if k.strip() == key), "")
-    return value("model name"), int(value("cpu family") or 0), set(value("flags").split())
+    return value("model name"), int(value("cpu family") or 0), value("model") or "unknown", set(value("flags").split())
 
 
 def environment(name, peer):
@@ -210,7 +210,8 @@ def main():
         check_columns(arguments.out)
     peer = PEERS[arguments.peer]
     python = environment(arguments.peer, peer)
-    name, family, flags = processor()
+    name, family, generation, flags = processor()
+    full_name = f"{name} (family {family}, model {generation})"  # of several kinds, the name may be the same
     print(f"{name}, {arguments.threads} threads; {arguments.model.name}; {' '.join(peer['packages'])}; "
           f"longheads {' '.join(arguments.options)}; medians (least-most) of {arguments.repeats}")
 
@@ -225,7 +226,7 @@ def main():
                 names = "longheads " + " ".join(arguments.options), peer["engine"]
                 write_down(arguments.out, [
                     {"attn": engine, "length": length, "repeat": repeat, **run, "decoded": arguments.predict,
-                     "threads": arguments.threads, "model": arguments.model.name, "processor": name,
+                     "threads": arguments.threads, "model": arguments.model.name, "processor": full_name,
                      "ended_after": arguments.limit if run["prefill"] is None else ""}
                     for engine, run in zip(names, (ours[-1], theirs[-1]))])
         for what, said in compared(ours, theirs, length, arguments.predict, arguments.limit).items():

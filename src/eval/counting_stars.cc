@@ -92,9 +92,9 @@ Json CountingStarsTask::Setup() const {
   } else {
     setup["haystack"] = haystack_->name();
     setup["haystack_hash"] = haystack_->hash();
-    setup["words_per_token"] = options_.words_per_token;
     setup["seed"] = options_.seed;
   }
+  setup["words_per_token"] = options_.words_per_token;
   setup["predict"] = options_.max_new;
   return setup;
 }

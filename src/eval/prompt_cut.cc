@@ -48,8 +48,7 @@ std::optional<CutRule> FindCutRule(std::string_view name) {
 Result<CutPrompt> CutToLimit(const Tokenizer& tokenizer, std::string_view text, std::size_t shared_bytes,
                              CutRule rule, int64_t limit, int64_t max_new, int64_t around,
                              const CancelToken* cancel) {
-  LH_ASSIGN(const std::vector<TokenId> tokens,
-            tokenizer.Encode(text, {.add_special = true, .cancel = cancel}));
+  LH_ASSIGN(const std::vector<TokenId> tokens, tokenizer.Encode(text, {.add_bos = true, .cancel = cancel}));
   const auto n = static_cast<int64_t>(tokens.size());
   LH_ASSIGN(const Kept kept, KeptOf(rule, n, limit, max_new, around));
   if (kept.first >= n) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -350,8 +351,11 @@ std::string TaskTable(std::span<const TaskRecord> records, std::span<const std::
   std::vector<std::vector<std::string>> rows = {{"attn"}};
   rows[0].insert(rows[0].end(), names.begin(), names.end());
   for (const std::string& column : columns) {
-    const bool is_length = by_length && column.find_first_not_of("0123456789") == std::string::npos;
-    rows[0].push_back(is_length ? FormatLength(std::stoll(column)) : column);
+    int64_t length = 0;
+    const auto [end, error] = std::from_chars(column.data(), column.data() + column.size(), length);
+    const bool is_length =
+        by_length && error == std::errc() && end == column.data() + column.size() && length >= 0;
+    rows[0].push_back(is_length ? FormatLength(length) : column);
   }
   for (const std::string& spec : attention) {
     bool found = false;

@@ -94,6 +94,7 @@ TaskSetup Run::Setup(const MeasuredMethod& method) const {
   if (task.has_form()) setup.options["form"] = PromptFormName(form);
   if (task.measures_cost()) {
     setup.options["kv_ram"] = hooks.engine_options.kv_ram;
+    if (hooks.engine_options.kv_ram > 0) setup.options["kv_disk"] = hooks.engine_options.kv_disk;
     setup.options["threads"] = by.threads;
     setup.options["machine"] = by.machine;
   }

@@ -33,7 +33,7 @@ Settings ModelSettings(const ModelSetup& model) {
   return settings;
 }
 
-// Collects observations by experiment; of a sample that was measured again, the last.
+// Collects observations by experiment; of a sample that was measured again, the last that did not fail.
 class Collector {
  public:
   void Add(const std::string& task, const MeasureName& measure, Settings settings, const std::string& sample,
@@ -51,7 +51,7 @@ class Collector {
         observations.size());
     if (fresh) {
       observations.push_back(std::move(observation));
-    } else {
+    } else if (observation.failed.empty() || !observations[known->second].failed.empty()) {
       observations[known->second] = std::move(observation);
     }
   }
@@ -132,7 +132,8 @@ Status AddPpl(const std::string& line, Collector& to) {
       "text", fmt::format("{} ({} bytes, hash {})", r.setup.text, r.setup.text_bytes, r.setup.text_hash));
   settings.emplace_back("scored", fmt::format("the last {} tokens", r.which.n_score()));
   to.Add("ppl", {.name = "perplexity", .unit = "perplexity"}, std::move(settings),
-         fmt::format("{} {} {}", r.which.length, r.which.offset, fmt::join(r.which.calls, " ")),
+         // The same tokens read by other calls are measured again, and not more of them.
+         fmt::format("{} {}", r.which.length, r.which.offset),
          {.attention = r.attention,
           .cell = {{"length", r.which.length}},
           .document = fmt::format("{}", r.which.offset),

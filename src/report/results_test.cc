@@ -65,6 +65,24 @@ TEST(ReadResults, AddsPerplexitiesUp) {
   EXPECT_GT(estimate.interval->second, estimate.value);
 }
 
+TEST(ReadResults, TheSameTokensMeasuredAgainAreNotMoreTokens) {
+  const ResultFolder folder;
+  PplRecord again = MakePpl("full", 1024, 0, 2.5);
+  again.which.calls.insert(again.which.calls.begin(), 256);  // behind a shorter length
+  folder.Append("ppl.jsonl", PplJson(MakePpl("full", 1024, 0, 2.0)));
+  folder.Append("ppl.jsonl", PplJson(again));
+  PplRecord failed = again;
+  failed.failed = "out of memory";
+  folder.Append("z/ppl.jsonl", PplJson(failed));  // and a failure takes nothing away
+  const Result<Results> results = ReadResults(folder.path());
+  ASSERT_TRUE(results) << results.error().message;
+  const Experiment& ppl = results->experiments.at(0);
+  const Estimate estimate = EstimateOf(ppl, Select(ppl, "full"));
+  EXPECT_EQ(estimate.n, 1);
+  EXPECT_EQ(estimate.failed, 0);
+  EXPECT_NEAR(estimate.value, std::exp(2.5), 1e-9);
+}
+
 TEST(ReadResults, AFailedPerplexityIsNoPerplexity) {
   const ResultFolder folder;
   PplRecord failed = MakePpl("full", 1024, 0, 2.0);

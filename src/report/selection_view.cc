@@ -191,7 +191,7 @@ class ViewReader {
         Choose(columns[static_cast<std::size_t>(column)], taken.score);
       }
       frame.heads.push_back(Cells(columns));
-      n_cells_ += static_cast<int64_t>(frame.heads.back().size());
+      n_cells_ += 1 + static_cast<int64_t>(frame.heads.back().size());
     }
     view_.frames.push_back(std::move(frame));
     return {};
@@ -225,7 +225,7 @@ class ViewReader {
         Choose(columns[static_cast<std::size_t>(c)], taken.mean_score);
       }
       frame.heads.push_back(Cells(columns));
-      n_cells_ += static_cast<int64_t>(frame.heads.back().size());
+      n_cells_ += 1 + static_cast<int64_t>(frame.heads.back().size());
     }
     view_.prompt_frames.push_back(std::move(frame));
     return {};

@@ -25,7 +25,8 @@ SHIFT = 3  # between lines of neighbours
 Z = 1.96  # two-sided 95% quantile of the normal distribution
 
 # What a result depends on beside method and length: it is named where it varies.
-SETTINGS = ["model", "model_fingerprint", "text", "text_hash", "form", "filler", "max_tokens", "compute", "kv", "backend", "rope"]
+SETTINGS = ["model", "model_fingerprint", "text", "text_hash", "form", "filler", "max_tokens", "compute", "kv", "backend", "rope",
+            "threads", "processor", "decoded"]
 
 STYLE = """text { font: 12px sans-serif; fill: #1f2328 } .grid { stroke: #7d8590; stroke-opacity: .3 }
 @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } }"""
@@ -60,6 +61,8 @@ class Perplexity:
     name = file
 
     def point(self, rows):
+        # The same tokens may have been read by other calls before: they are not more tokens.
+        rows = [row for row in rows if row.get("calls") == rows[-1].get("calls")]
         tokens = [int(row["tokens"]) for row in rows]
         mean = sum(n * float(row["mean_nll"]) for n, row in zip(tokens, rows)) / sum(tokens)
         error = math.hypot(*(n * float(row["standard_error"]) for n, row in zip(tokens, rows))) / sum(tokens)
