@@ -131,12 +131,14 @@ void AddInfoCommand(CLI::App& program, Command& command) {
   CLI::App* const app = program.add_subcommand(
       "info", "Says what a model is, and what memory and work a text of N tokens takes");
   const auto options = std::make_shared<InfoOptions>();
-  app->add_option("MODEL", options->model.model, "GGUF file; without it, the default model")
-      ->type_name("FILE");
+  CLI::Option* const file =
+      app->add_option("MODEL", options->model.model, "GGUF file; without it, the default model");
+  file->type_name("FILE");
   app->add_option("-c,--context", options->context,
                   "length of the text, for the plan of memory and work (default: the trained window)")
       ->type_name("TOKENS");
   AddModelOptions(*app, options->model);
+  file->excludes(app->get_option("--model"));
   app->footer(
       "Examples:\n  longheads info model.gguf\n  longheads info model.gguf -c 128k --attn longheads "
       "--kv-type q8 --kv-ram 1g");

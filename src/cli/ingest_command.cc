@@ -46,7 +46,7 @@ Result<std::vector<TokenId>> Encode(const Engine& engine, const std::string& tex
   const std::string_view trimmed = std::string_view(text).substr(0, end + 1);
   const CancelToken* const cancel = &InterruptToken();
   if (chat) return EncodeChatOpening(engine.tokenizer(), *engine.chat_template(), trimmed, cancel);
-  return engine.tokenizer().Encode(trimmed, {.add_special = true, .cancel = cancel});
+  return engine.tokenizer().Encode(trimmed, {.add_bos = true, .cancel = cancel});
 }
 
 // Whether it was read with the same options; who wrote it, where the text came from, and in how much memory,

@@ -50,19 +50,27 @@ void Drain() {
   pending.clear();
 }
 
-}  // namespace
-
-std::string OnOneLine(std::string_view text) {
-  std::string line;
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      line += "\xEF\xBF\xBD";
+std::string Cleaned(std::string_view text, bool lines) {
+  std::string cleaned;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are C2 80 to C2 9F.
+    const bool is_c1 =
+        c == 0xc2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
+    if (is_c1) ++i;
+    if (is_c1 || c == 0x7f || (c < 0x20 && !(lines && c == '\n'))) {
+      cleaned += "\xEF\xBF\xBD";
     } else {
-      line += c;
+      cleaned += text[i];
     }
   }
-  return line;
+  return cleaned;
 }
+
+}  // namespace
+
+std::string OnOneLine(std::string_view text) { return Cleaned(text, /*lines=*/false); }
+std::string WithoutControls(std::string_view text) { return Cleaned(text, /*lines=*/true); }
 
 void WriteNote(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);

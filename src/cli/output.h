@@ -12,8 +12,10 @@
 
 namespace longheads {
 
-// Control characters become U+FFFD: what a file says of itself shall not steer the terminal.
+// Control characters, but for newlines in the second, become U+FFFD: what a file says of itself shall not
+// steer the terminal.
 std::string OnOneLine(std::string_view text);
+std::string WithoutControls(std::string_view text);
 
 void WriteNote(std::string_view text);    // to stderr, as it stands
 void WriteOutput(std::string_view text);  // to stdout, as it stands

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -64,8 +66,13 @@ Result<std::vector<TokenId>> ParseIds(const std::string& text, int64_t n_tokens)
     const nlohmann::json array = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!array.is_array()) return InvalidInput("the ids are not a JSON array of whole numbers");
     for (const nlohmann::json& value : array) {
-      if (!value.is_number_integer()) return InvalidInput(fmt::format("{} is not a token id", value.dump()));
-      LH_TRY(add(value.get<int64_t>()));
+      // Not what it is, which may be of any length and depth.
+      if (!value.is_number_integer()) {
+        return InvalidInput(fmt::format("entry {} is {}, and not a token id", ids.size(), value.type_name()));
+      }
+      constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+      LH_TRY(add(value.is_number_unsigned() ? static_cast<int64_t>(std::min(value.get<uint64_t>(), kMost))
+                                            : value.get<int64_t>()));
     }
     return ids;
   }

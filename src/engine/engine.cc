@@ -21,7 +21,8 @@ namespace {
 
 // What was fastest for prompts of all lengths and for tokens, on AVX2 and on AVX-512 with VNNI
 // (docs/performance.md): integers, where all weights have them and laying them out leaves as much memory for
-// texts. With AMX prompts of a hundred tokens and more are faster in bfloat16, and tokens in integers there too.
+// texts. With AMX prompts of a hundred tokens and more are faster in bfloat16, and tokens in integers there
+// too.
 ComputeType FastestCompute(const ModelWeights& weights, const Implementation<GemmKernels>& gemm) {
   const uint64_t without = SumOverLinears(
       weights, [](const LinearWeights& linear) -> uint64_t { return HasIntegers(linear.w.type) ? 0 : 1; });
@@ -302,7 +303,7 @@ void Engine::AddAttention(int64_t n, Phase phase, double times, ComputeCost& cos
 
 Result<std::vector<TokenId>> Engine::EncodePrompt(std::string_view text, bool chat,
                                                   const CancelToken* cancel) const try {
-  if (!chat) return tokenizer_->Encode(text, {.add_special = true, .cancel = cancel});
+  if (!chat) return tokenizer_->Encode(text, {.add_bos = true, .cancel = cancel});
   if (!chat_template_) return Unsupported(chat_template_error_);
   return EncodeChatPrompt(*tokenizer_, *chat_template_, text, cancel);
 } catch (const std::bad_alloc&) {

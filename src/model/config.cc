@@ -57,16 +57,27 @@ Result<ModelConfig> ReadConfig(const GgufFile& file) {
   LH_ASSIGN(config.head_dim, keys.CountOr("attention.key_length", config.embed_dim / config.n_heads));
   LH_ASSIGN(const int64_t value_dim, keys.CountOr("attention.value_length", config.head_dim));
   LH_ASSIGN(const int64_t rotary_dim, keys.CountOr("rope.dimension_count", config.head_dim));
-  LH_ASSIGN(const int64_t n_experts, keys.CountOr("expert_count", 1));
   LH_ASSIGN(const double epsilon, keys.FloatOr("attention.layer_norm_rms_epsilon", 1e-5));
   config.rms_epsilon = static_cast<float>(epsilon);
 
-  if (n_experts != 1)
-    return Unsupported(fmt::format("{}: mixtures of experts are not served yet", file.name()));
   // Some files say 0 for none.
+  const auto count_or_none = [&](const char* key) {
+    return file.Find(key) == nullptr ? Result<int64_t>(0) : file.GetInt(key);
+  };
+  LH_ASSIGN(const int64_t n_experts, count_or_none("llama.expert_count"));
+  if (n_experts != 0 && n_experts != 1)
+    return Unsupported(fmt::format("{}: mixtures of experts are not served yet", file.name()));
+  if (const char* const causal = "llama.attention.causal"; file.Find(causal) != nullptr) {
+    LH_ASSIGN(const bool is_causal, file.GetBool(causal));
+    if (!is_causal) {
+      return Unsupported(
+          fmt::format("{}: its tokens see those behind them too ({} is false), and it does not "
+                      "generate text",
+                      file.name(), causal));
+    }
+  }
   const char* const sliding = "llama.attention.sliding_window";
-  LH_ASSIGN(const int64_t sliding_window,
-            file.Find(sliding) == nullptr ? Result<int64_t>(0) : file.GetInt(sliding));
+  LH_ASSIGN(const int64_t sliding_window, count_or_none(sliding));
   if (sliding_window > 0 && sliding_window < context_length) {
     return Unsupported(fmt::format(
         "{}: its layers see the last {} tokens alone ({}), which is not served: no method could show "

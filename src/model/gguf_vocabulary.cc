@@ -17,6 +17,14 @@ constexpr int64_t kNoId = 0xFFFFFFFF;  // -1 in the 32 bits that files have for 
 // Control tokens that end a turn or a text; files often name only one of them as EOS.
 constexpr std::string_view kEndTexts[] = {"<|im_end|>", "<|eot_id|>",      "<|eom_id|>",   "<|endoftext|>",
                                           "<|end|>",    "<|end_of_text|>", "<end_of_turn>"};
+// Control tokens of chat templates, beside those.
+constexpr std::string_view kMarkers[] = {"<|im_start|>", "<|begin_of_text|>", "<|start_header_id|>",
+                                         "<|end_header_id|>"};
+
+bool IsMarker(std::string_view token) {
+  return std::ranges::find(kEndTexts, token) != std::end(kEndTexts) ||
+         std::ranges::find(kMarkers, token) != std::end(kMarkers);
+}
 
 std::string Key(std::string_view name) { return fmt::format("{}{}", kPrefix, name); }
 bool Has(const GgufFile& file, std::string_view name) { return file.Find(Key(name)) != nullptr; }
@@ -52,11 +60,15 @@ Status ReadTypes(const GgufFile& file, Vocabulary& vocabulary) {
   LH_TRY(CheckCount(file, "token_type", types.size(), vocabulary.tokens.size()));
   vocabulary.types.reserve(types.size());
   for (size_t i = 0; i < types.size(); ++i) {
-    if (types[i] < static_cast<int64_t>(TokenType::kNormal) ||
-        types[i] > static_cast<int64_t>(TokenType::kByte)) {
-      return Refuse(file, fmt::format("token {} has the type {}; types go from 1 to 6", i, types[i]));
+    if (types[i] < 0 || types[i] > static_cast<int64_t>(TokenType::kByte)) {
+      return Refuse(file, fmt::format("token {} has the type {}; types go from 0 to 6", i, types[i]));
     }
-    vocabulary.types.push_back(static_cast<TokenType>(types[i]));
+    TokenType type = types[i] == 0 ? TokenType::kNormal : static_cast<TokenType>(types[i]);  // 0: not defined
+    // Some converters did not know these: a user's text must not hold them, and they end answers.
+    if ((type == TokenType::kNormal || type == TokenType::kUserDefined) && IsMarker(vocabulary.tokens[i])) {
+      type = TokenType::kControl;
+    }
+    vocabulary.types.push_back(type);
   }
   return {};
 }
@@ -114,6 +126,9 @@ Result<Vocabulary> ReadVocabulary(const GgufFile& file) {
     vocabulary.pre_tokenizer = "default";
     if (Has(file, "pre")) {
       LH_ASSIGN(vocabulary.pre_tokenizer, file.GetString(Key("pre")));
+    } else if (std::ranges::find(vocabulary.tokens, "<|begin_of_text|>") != vocabulary.tokens.end() &&
+               std::ranges::find(vocabulary.tokens, "<|eot_id|>") != vocabulary.tokens.end()) {
+      vocabulary.pre_tokenizer = "llama-bpe";  // Llama 3, from before files said so
     }
   }
 

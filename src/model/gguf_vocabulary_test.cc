@@ -81,6 +81,31 @@ TEST(GgufVocabulary, MissingKeysHaveTheDefaultsOfLlamaCpp) {
   EXPECT_TRUE(ReadGood(without_pre).add_bos);
 }
 
+TEST(GgufVocabulary, MarkersOfTemplatesAreControlTokensWhateverTheFileCallsThem) {
+  GgufBuilder builder;
+  builder.Set("tokenizer.ggml.model", "gpt2")
+      .Set("tokenizer.ggml.tokens", Strings({"<|im_start|>", "<|im_end|>", "<|user|>", "a", "b"}))
+      .Set("tokenizer.ggml.token_type", std::vector<int32_t>({4, 1, 4, 0, 1}))
+      .Set("tokenizer.ggml.merges", Strings());
+  const Vocabulary vocabulary = ReadGood(builder);
+  EXPECT_EQ(vocabulary.types,
+            (std::vector<TokenType>{TokenType::kControl, TokenType::kControl, TokenType::kUserDefined,
+                                    TokenType::kNormal, TokenType::kNormal}));
+  EXPECT_EQ(vocabulary.end_of_generation, Ids({1}));
+}
+
+TEST(GgufVocabulary, Llama3IsKnownWhereAnOldFileDoesNotNameItsPreTokenizer) {
+  GgufBuilder builder;
+  builder.Set("tokenizer.ggml.model", "gpt2")
+      .Set("tokenizer.ggml.tokens", Strings({"a", "<|begin_of_text|>", "<|eot_id|>"}))
+      .Set("tokenizer.ggml.token_type", std::vector<int32_t>({1, 3, 3}))
+      .Set("tokenizer.ggml.merges", Strings())
+      .Set("tokenizer.ggml.bos_token_id", uint32_t{1});
+  const Vocabulary vocabulary = ReadGood(builder);
+  EXPECT_EQ(vocabulary.pre_tokenizer, "llama-bpe");
+  EXPECT_TRUE(vocabulary.add_bos);
+}
+
 TEST(GgufVocabulary, KeysOverrideTheDefaults) {
   const Vocabulary vocabulary = ReadGood(Spm()
                                              .Set("tokenizer.ggml.add_bos_token", false)

@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
     const longheads::Status flushed = longheads::FlushOutput();
     if (status && !flushed) status = tl::unexpected<longheads::Error>(flushed.error());
     if (status) return *status;
-    longheads::Note("longheads: {}\n", status.error().message);
+    longheads::Note("longheads: {}\n", longheads::WithoutControls(status.error().message));
     return status.error().kind == ErrorKind::kCancelled ? longheads::kInterruptedStatus : kBadInput;
   } catch (const std::bad_alloc&) {
     longheads::Note("longheads: out of memory\n");

@@ -242,7 +242,7 @@ Result<std::vector<TokenId>> SpmTokenizer::Encode(std::string_view text, EncodeO
   const Input input = Prepare(text, options, repaired);
   text = input.text;
   std::vector<TokenId> ids;
-  if (options.add_special && vocabulary_.add_bos) ids.push_back(vocabulary_.bos);
+  if ((options.add_special || options.add_bos) && vocabulary_.add_bos) ids.push_back(vocabulary_.bos);
   for (size_t from = 0; from < text.size();) {
     const TokenTrie::Match match = control_.Find(text, from, input.literal, options.cancel);
     LH_TRY(EncodeSegment(text.substr(from, match.begin - from), options.goes_on && from == 0, options.cancel,

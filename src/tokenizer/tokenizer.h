@@ -56,6 +56,7 @@ struct EncodeOptions {
   // not tell in any other way, so the ids are those of one text.
   ByteRange literal = {};
   bool add_special = false;  // BOS and EOS at the ends as the vocabulary asks for them
+  bool add_bos = false;      // BOS alone: a prompt is to be continued
   bool goes_on = false;  // the text follows another one: SPM puts no space of its own before its first word
   const CancelToken* cancel = nullptr;  // gives ErrorKind::kCancelled soon after it is raised
 };

@@ -179,6 +179,7 @@ TEST(Tokenizer, BosAndEosStandAtTheEndsWhenTheVocabularyAsks) {
     EXPECT_EQ(Encode(*Make(vocabulary), "", {.add_special = true}), Ids({1}));
     vocabulary.add_eos = true;
     EXPECT_EQ(Encode(*Make(vocabulary), "", {.add_special = true}), Ids({1, 2}));
+    EXPECT_EQ(Encode(*Make(vocabulary), "", {.add_bos = true}), Ids({1})) << "a prompt, which goes on";
     EXPECT_EQ(Encode(*Make(vocabulary), ""), Ids());
   }
 }
@@ -326,7 +327,8 @@ TEST(Tokenizer, EncodingStopsWhereItIsWhenItIsCancelled) {
   for (const char* const part :
        {"the quick brown fox 12 ", "abcd", "\u4E2D\u6587", "<|im_start|", "\xFF \x80"}) {
     std::string& text = texts.emplace_back();
-    while (text.size() < std::size_t{1} << (kSanitized ? 22 : 25)) text += part;  // far more than 30 ms of work
+    while (text.size() < std::size_t{1} << (kSanitized ? 22 : 25))
+      text += part;  // far more than 30 ms of work
   }
   for (const auto& tokenizer : MakeAll()) {
     for (const std::string& text : texts) {

@@ -262,6 +262,16 @@ class Tokens(unittest.TestCase):
         special = run("tokenize", "-m", MODELS / "plain.gguf", "-p", "<|im_end|>", "--special").stdout.split()
         self.assertGreater(len(plain), len(special))
 
+    def test_what_is_no_list_of_ids(self):
+        for ids, words in (("[1," + "[" * 300000 + "]" * 300000 + "]", b"entry 1 is array"),
+                           ('[{"a": 1}]', b"entry 0 is object"), ("[1.5]", b"entry 0 is number"),
+                           ("[18446744073709551615]", b"9223372036854775807 is not a token id"),
+                           ("1 2 x", b"'x' is not a token id")):
+            result = run("detokenize", "-m", MODELS / "plain.gguf", "-", stdin=ids.encode())
+            self.assertEqual((result.returncode, result.stdout), (2, b""), result.stderr[:200])
+            self.assertIn(words, result.stderr)
+            self.assertLess(len(result.stderr), 200)
+
     def test_bytes_that_are_not_utf8_are_noted_once(self):
         result = run("tokenize", "-m", MODELS / "plain.gguf", "-", stdin=b"a\xff\xffb")
         self.assertEqual(result.returncode, 0)
@@ -718,6 +728,12 @@ class BadInput(unittest.TestCase):
             self.refused("info", SCRATCH / name, says=[name])
             self.refused("tokenize", "-m", SCRATCH / name, "-p", "x", says=[name])
         self.refused("run", "-m", SCRATCH, "-p", "x", says=["director"])
+        self.refused("info", MODELS / "plain.gguf", "-m", MODELS / "plain.gguf", says=["--model", "MODEL"])
+        # What a file says of itself does not steer the terminal.
+        data = (MODELS / "plain.gguf").read_bytes()
+        at = data.index(b"llama", data.index(b"general.architecture") + 20)
+        (SCRATCH / "steers.gguf").write_bytes(data[:at] + b"\x1b[31m" + data[at + 5:])
+        self.assertNotIn("\x1b", self.refused("info", SCRATCH / "steers.gguf", says=["\ufffd[31m"]))
         self.refused("run", "-p", "x", env={"XDG_CACHE_HOME": str(SCRATCH / "nowhere")}, says=["-m", "make"])
 
     def test_prompts(self):
