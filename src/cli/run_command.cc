@@ -63,10 +63,9 @@ Result<int> Run(const RunOptions& options) {
     LH_TRY(CheckNotInput("--trace", options.trace, options.input.file, "the file of -f"));
   }
   LH_ASSIGN(const std::string prompt, ReadPrompt(options));
-  const CancelToken& interrupt = InterruptToken();
-
   const auto start = std::chrono::steady_clock::now();
   LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(options.model));
+  const CancelToken& interrupt = InterruptToken();  // while it loads, Ctrl-C ends the process
   if (options.chat && engine->chat_template() == nullptr) return Unsupported(engine->chat_template_error());
   const bool chat = options.chat || (!options.no_chat && engine->chat_template() != nullptr);
   if (!chat && !options.no_chat) {
