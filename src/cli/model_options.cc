@@ -178,11 +178,6 @@ Result<EngineOptions> EngineOptionsOf(const ModelOptions& options) {
 
 Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options) {
   LH_ASSIGN(const EngineOptions engine, EngineOptionsOf(options));
-  if (engine.kv_ram == 0 && (engine.kv_disk != EngineOptions().kv_disk || engine.kv_disk_max > 0)) {
-    return InvalidInput(
-        "--kv-disk and --kv-disk-max do nothing without --kv-ram, which says how much of the keys and values "
-        "stays in memory: give it too, or leave them out");
-  }
   return LoadEngine(engine);
 }
 

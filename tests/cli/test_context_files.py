@@ -649,7 +649,6 @@ class Overflow(Case):
         self.refused(self.read(disk=missing), missing, "no such")
         self.refused(self.read("--kv-disk-max", "100k"), "--kv-disk-max", "100.0 KiB")
         self.refused(self.read(ram="1k"), "--kv-ram is 1.0 KiB")
-        self.refused(self.read(ram="0"), "--kv-disk", "do nothing without --kv-ram")
         self.refused(self.read(), self.folder, "cannot write", preexec_fn=files_up_to(65536))
 
     def test_blocks(self):
