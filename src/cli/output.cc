@@ -12,6 +12,7 @@
 #include <string>
 
 #include "cli/interrupt.h"
+#include "tokenizer/utf8.h"
 
 namespace longheads {
 namespace {
@@ -59,7 +60,7 @@ std::string Cleaned(std::string_view text, bool lines) {
         c == 0xc2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
     if (is_c1) ++i;
     if (is_c1 || c == 0x7f || (c < 0x20 && !(lines && c == '\n'))) {
-      cleaned += "\xEF\xBF\xBD";
+      cleaned += kReplacementCharacter;
     } else {
       cleaned += text[i];
     }

@@ -128,6 +128,33 @@ TEST(Load, RefusesLayersWithASlidingWindow) {
   EXPECT_TRUE(with_window(static_cast<uint32_t>(kTiny.context_length)));  // nothing slides
 }
 
+TEST(Load, TakesNoExpertsForNone) {
+  const auto with_experts = [](uint32_t n) {
+    return Load(TinyLlamaBuilder(kTiny).Set("llama.expert_count", n).Build());
+  };
+  EXPECT_TRUE(with_experts(0));
+  EXPECT_TRUE(with_experts(1));
+  ExpectRefused(with_experts(8), "mixtures of experts");
+}
+
+TEST(Load, RefusesModelsWhoseTokensSeeThoseBehindThem) {
+  const auto with_causal = [](bool causal) {
+    return Load(TinyLlamaBuilder(kTiny).Set("llama.attention.causal", causal).Build());
+  };
+  EXPECT_TRUE(with_causal(true));
+  ExpectRefused(with_causal(false), "see those behind them too");
+}
+
+TEST(Load, EndsNoPromptWithTheEndOfAText) {
+  const auto engine = Load(TinyLlamaBuilder(kTiny).Set("tokenizer.ggml.add_eos_token", true).Build());
+  ASSERT_TRUE(engine) << engine.error().message;
+  const auto prompt = (*engine)->EncodePrompt("the", /*chat=*/false);
+  const auto whole = (*engine)->tokenizer().Encode("the", {.add_special = true});
+  ASSERT_TRUE(prompt && whole);
+  EXPECT_EQ(prompt->size() + 1, whole->size());
+  EXPECT_TRUE(std::equal(prompt->begin(), prompt->end(), whole->begin()));
+}
+
 TEST(Load, RefusesOtherArchitecturesByName) {
   Bytes bytes = TinyLlama(kTiny);
   const std::size_t at = AfterName(bytes, "general.architecture").value() + 4 + 8;

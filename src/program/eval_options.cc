@@ -96,15 +96,15 @@ void CaseProgress::Finish() {
 }
 
 std::string QuoteAnswer(const std::string& answer) {
-  std::string quoted = "\"";
+  std::string line;
   for (const char c : answer) {
     if (c == '\n') {
-      quoted += "\\n";
+      line += "\\n";
     } else {
-      quoted += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+      line += c;
     }
   }
-  return quoted + '"';
+  return '"' + OnOneLine(line) + '"';
 }
 
 void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t longest) {

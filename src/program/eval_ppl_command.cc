@@ -192,9 +192,11 @@ SuiteExperiment PplExperiment() {
             LH_TRY(o.status());
             std::ranges::sort(ppl.lengths);
             const std::string file = o.Text("text").empty() ? DefaultHaystackPath() : o.Text("text");
-            LH_TRY(o.Text("text").empty()
-                       ? Haystack::Load("").map([](const auto&) {})  // it says how to get it
-                       : ReadUtf8File(file).map([](const auto&) {}));
+            if (o.Text("text").empty()) {
+              LH_TRY(Haystack::Load(""));  // it says how to get it
+            } else {
+              LH_TRY(ReadUtf8File(file));
+            }
             return SuiteStep{
                 .run = [model, file, ppl, pace = step.pace] { return RunPplOn(model, file, ppl, pace); },
                 .tokens = TokensOf(ppl)};

@@ -327,8 +327,7 @@ TEST(Tokenizer, EncodingStopsWhereItIsWhenItIsCancelled) {
   for (const char* const part :
        {"the quick brown fox 12 ", "abcd", "\u4E2D\u6587", "<|im_start|", "\xFF \x80"}) {
     std::string& text = texts.emplace_back();
-    while (text.size() < std::size_t{1} << (kSanitized ? 22 : 25))
-      text += part;  // far more than 30 ms of work
+    while (text.size() < std::size_t{1} << (kSanitized ? 22 : 25)) text += part;  // far more than 30 ms of work
   }
   for (const auto& tokenizer : MakeAll()) {
     for (const std::string& text : texts) {

@@ -1,6 +1,7 @@
 """The tools beside `longheads eval`: the plots on small results, and the reader of R's strings."""
 
 import csv
+import math
 import pathlib
 import struct
 import subprocess
@@ -68,6 +69,18 @@ class Plot(unittest.TestCase):
         self.assertIn("| `full` | 20.1 (16.5-24.4) |", result.stdout)
         self.assertNotIn("landmark", result.stdout)
         self.assertNotIn("64k", result.stdout)
+
+    def test_tokens_that_were_read_by_other_calls_before_are_not_more_tokens(self):
+        rows = [{"attn": "full", "length": 1024, "tokens": 256, "mean_nll": nll, "standard_error": 0.1, "calls": calls}
+                for calls, nll in (("768", 2), ("256 768", 3), ("256 768", 3))]
+        value, low, high = plot.series_of(rows, plot.Perplexity())["full"][0][1:]
+        self.assertAlmostEqual(value, math.exp(3))
+        self.assertAlmostEqual(high, math.exp(3 + plot.Z * 0.1 / math.sqrt(2)))
+
+    def test_speeds_of_other_threads_are_another_line(self):
+        rows = [{"attn": "full", "length": 1024, "prefill": speed, "decode": speed, "threads": threads}
+                for threads, speed in (("1", 10), ("2", 20))]
+        self.assertEqual(set(plot.group(rows)), {"full, 1", "full, 2"})
 
     def test_what_varies_is_named_and_what_does_not_is_added_up(self):
         rows = [{"attn": "full", "length": 1024, "cases": 10, "correct": right, "model": model, "compute": "f32"}
