@@ -90,6 +90,7 @@ TEST_F(CountingStarsTest, ReadsTheOfficialFormat) {
   ASSERT_EQ((*task)->samples().size(), 1u);
   EXPECT_EQ((*task)->samples()[0].cell.at("stars"), 2);
   EXPECT_EQ((*task)->samples()[0].cell.at("length"), 1000);
+  EXPECT_TRUE((*task)->Setup().contains("words_per_token")) << "what the length follows tells records apart";
   const auto question = static_cast<CountingStarsTask&>(**task).Ask(*engine_, PromptForm::kChat,
                                                                     (*task)->samples()[0], nullptr);
   ASSERT_TRUE(question);
