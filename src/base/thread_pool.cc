@@ -33,7 +33,7 @@ void ThreadPool::Stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
-    ++generation_;
+    state_ += kLoop;
   }
   wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
@@ -71,9 +71,8 @@ void ThreadPool::RunErased(int64_t n_tasks, Share share, Call call, const void* 
   next_.store(0, std::memory_order_relaxed);
   const bool together = n_tasks > 1 && !workers_.empty();
   if (together) {
-    running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
     // Either this sees that one sleeps, or it sees, before it sleeps, that there is work.
-    generation_.fetch_add(1, std::memory_order_seq_cst);
+    state_.store(state_.load(std::memory_order_relaxed) + kLoop + kOpen, std::memory_order_seq_cst);
     if (sleeping_.load(std::memory_order_seq_cst) != 0) {
       { std::lock_guard lock(mutex_); }
       wake_.notify_all();
@@ -81,7 +80,8 @@ void ThreadPool::RunErased(int64_t n_tasks, Share share, Call call, const void* 
   }
   TakeTasks(0);
   if (together) {
-    for (int spin = 0; running_.load(std::memory_order_acquire) != 0;) {
+    state_.fetch_sub(kOpen, std::memory_order_relaxed);
+    for (int spin = 0; (state_.load(std::memory_order_acquire) & (kOpen - 1)) != 0;) {
       if (spin < kSpins) {
         ++spin;
         Pause();
@@ -93,20 +93,32 @@ void ThreadPool::RunErased(int64_t n_tasks, Share share, Call call, const void* 
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
+// Whether the last loop may still be entered; the worker is in it then. Sets its number.
+bool ThreadPool::Enter(uint64_t& loop) {
+  uint64_t state = state_.load(std::memory_order_relaxed);
+  do {
+    loop = state / kLoop;
+    if ((state & kOpen) == 0) return false;
+  } while (!state_.compare_exchange_weak(state, state + kWorker, std::memory_order_acquire,
+                                         std::memory_order_relaxed));
+  return true;
+}
+
 void ThreadPool::WorkerLoop(int thread) {
-  uint64_t seen = 0;
+  uint64_t last = 0;
+  const auto none_since = [&] { return state_.load(std::memory_order_seq_cst) / kLoop == last; };
   for (;;) {
-    for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin) Pause();
-    if (generation_.load(std::memory_order_acquire) == seen) {
+    for (int spin = 0; spin < kSpins && none_since(); ++spin) Pause();
+    if (none_since()) {
       std::unique_lock lock(mutex_);
       sleeping_.fetch_add(1, std::memory_order_seq_cst);
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_seq_cst) != seen; });
+      wake_.wait(lock, [&] { return !none_since(); });
       sleeping_.fetch_sub(1, std::memory_order_relaxed);
     }
-    seen = generation_.load(std::memory_order_acquire);
     if (stop_) return;
+    if (!Enter(last)) continue;
     TakeTasks(thread);
-    running_.fetch_sub(1, std::memory_order_release);
+    state_.fetch_sub(kWorker, std::memory_order_release);
   }
 }
 

@@ -24,7 +24,8 @@ class ThreadPool {
 
   int n_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(task, thread) for every task in [0, n_tasks), thread in [0, n_threads). The caller takes part.
+  // Calls body(task, thread) for every task in [0, n_tasks), thread in [0, n_threads). The caller takes part,
+  // and waits only for threads that have tasks: one that the system runs something else on is not waited for.
   // Allocates nothing. Not re-entrant: a body must not call Run, and one thread at a time may call it.
   template <typename Body>
   void Run(int64_t n_tasks, const Body& body) {
@@ -53,6 +54,7 @@ class ThreadPool {
   void Stop();
   void RunErased(int64_t n_tasks, Share share, Call call, const void* body);
   void WorkerLoop(int thread);
+  bool Enter(uint64_t& loop);
   void TakeTasks(int thread);
 
   std::vector<std::thread> workers_;
@@ -60,15 +62,16 @@ class ThreadPool {
   std::condition_variable wake_;
   std::atomic<int> sleeping_{0};
   std::atomic<bool> stop_{false};
-  // The loop that runs: written by the caller, read by all. Counters that all write have cache lines of their
-  // own.
-  alignas(kCacheLine) std::atomic<uint64_t> generation_{0};
+  // How many workers are in a loop, whether others may enter it, and the number of the loop. What is below
+  // belongs to that loop: the caller writes it while none is in it and none may enter. Either has a cache
+  // line of its own.
+  static constexpr uint64_t kWorker = 1, kOpen = uint64_t{1} << 16, kLoop = kOpen << 1;
+  alignas(kCacheLine) std::atomic<uint64_t> state_{0};
+  alignas(kCacheLine) std::atomic<int64_t> next_{0};
   int64_t n_tasks_ = 0;
   Share share_ = Share::kOne;
   Call call_ = nullptr;
   const void* body_ = nullptr;
-  alignas(kCacheLine) std::atomic<int64_t> next_{0};
-  alignas(kCacheLine) std::atomic<int> running_{0};
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };

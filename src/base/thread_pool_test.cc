@@ -1,8 +1,11 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -51,6 +54,49 @@ TEST(ThreadPool, WakesThreadsThatSleep) {
     pool.Run(100, [&](int64_t, int) { ++calls; });
   }
   EXPECT_EQ(calls, 500);
+}
+
+std::atomic<bool> kept{false}, let_go{false};
+
+// As the system does with threads of which it has more than processors, for as long as the test likes.
+void KeepAway(int) {
+  kept = true;
+  while (!let_go) {
+  }
+}
+
+TEST(ThreadPool, DoesNotWaitForAThreadThatHasNoTask) {
+  ThreadPool pool(2);
+  std::atomic<bool> met{false};
+  pthread_t worker{};
+  pool.Run(2, [&](int64_t, int thread) {
+    if (thread == 1) {
+      worker = pthread_self();
+      met = true;
+    } else {
+      while (!met) std::this_thread::yield();
+    }
+  });
+  ASSERT_NE(std::signal(SIGUSR1, KeepAway), SIG_ERR);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // until it sleeps, and holds no lock
+  ASSERT_EQ(pthread_kill(worker, SIGUSR1), 0);
+  while (!kept) std::this_thread::yield();
+  int64_t alone = 0;
+  for (int round = 0; round < 100; ++round) {
+    pool.Run(3, [&](int64_t, int thread) { alone += thread == 0; });
+    pool.RunRanges(5,
+                   [&](int64_t begin, int64_t end, int thread) { alone += thread == 0 ? end - begin : 0; });
+  }
+  EXPECT_EQ(alone, 800);
+
+  // Back among the others, it has missed what was done without it, and takes part in what follows.
+  let_go = true;
+  met = false;
+  pool.Run(2, [&](int64_t, int thread) {
+    if (thread == 1) met = true;
+    while (!met) std::this_thread::yield();
+  });
+  std::signal(SIGUSR1, SIG_DFL);
 }
 
 TEST(ThreadPool, ThrowsAtTheJoinWhatATaskThrew) {
