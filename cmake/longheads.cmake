@@ -11,8 +11,14 @@ endif()
 
 # Code that no token waits for, for the sake of the time it takes to compile. GCC 12 at -O1 takes `string + string` for a
 # write out of bounds or onto itself (its bugs 105329, 105651); at -O3, where the rest is compiled, it does not.
+# COMPUTES: it runs for longer than that takes, under sanitizers too.
 function(longheads_optimise_little target)
-  target_compile_options(${target} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
+  cmake_parse_arguments(ARG "COMPUTES" "" "" ${ARGN})
+  if(ARG_COMPUTES)
+    target_compile_options(${target} PRIVATE -O1)
+  else()
+    target_compile_options(${target} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)
   endif()
@@ -43,13 +49,17 @@ if(LONGHEADS_SANITIZE)
   set(longheads_test_prefix "sanitized.")
 endif()
 
-# What most tests include, compiled once for all of them.
+# What most tests include, compiled once for all of them. Under sanitizers a second time, for those that compute.
+function(longheads_test_headers name)
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_headers.cc)
+  target_link_libraries(${name} PRIVATE longheads_options fmt::fmt GTest::gtest nlohmann_json::nlohmann_json)
+  longheads_optimise_little(${name} ${ARGN})
+  target_precompile_headers(${name} PRIVATE <gtest/gtest.h> <nlohmann/json.hpp> <fmt/format.h>
+                            <algorithm> <functional> <map> <memory> <random> <span> <string> <vector>)
+endfunction()
 file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/test_headers.cc CONTENT "")
-add_library(longheads_test_headers OBJECT ${PROJECT_BINARY_DIR}/test_headers.cc)
-target_link_libraries(longheads_test_headers PRIVATE longheads_options fmt::fmt GTest::gtest nlohmann_json::nlohmann_json)
-longheads_optimise_little(longheads_test_headers)
-target_precompile_headers(longheads_test_headers PRIVATE <gtest/gtest.h> <nlohmann/json.hpp> <fmt/format.h>
-                          <algorithm> <functional> <map> <memory> <random> <span> <string> <vector>)
+longheads_test_headers(longheads_test_headers)
+longheads_test_headers(longheads_computing_test_headers COMPUTES)
 
 # What is built and run under the thread sanitizer.
 if(LONGHEADS_SANITIZE STREQUAL thread)
@@ -59,11 +69,11 @@ endif()
 # longheads_test(base SOURCES a_test.cc THREADED b_test.cc DEPENDS longheads_base): tests named <folder>.<suite>.<case>.
 # THREADED are the sources whose tests work on several threads: a build under the thread sanitizer has these alone (of
 # their tests what passes THREADED_FILTER, gtest's) and labels them threads. SANITIZED programs are built and
-# run under sanitizers alone: no number there depends on how they are optimised. LABELS default-model is for tests that run
-# the default model; under sanitizers they would take many minutes and reach no code that the tiny models do not, so
-# they are left out.
+# run under sanitizers alone: no number there depends on how they are optimised. COMPUTES: as longheads_optimise_little says.
+# LABELS default-model is for tests that run the default model; under sanitizers they would take many minutes and reach no
+# code that the tiny models do not, so they are left out.
 function(longheads_test name)
-  cmake_parse_arguments(ARG "SANITIZED" "TIMEOUT;LABELS;THREADED_FILTER" "SOURCES;THREADED;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "SANITIZED;COMPUTES" "TIMEOUT;LABELS;THREADED_FILTER" "SOURCES;THREADED;DEPENDS" ${ARGN})
   if(ARG_SANITIZED AND NOT LONGHEADS_SANITIZE)
     return()
   endif()
@@ -88,8 +98,13 @@ function(longheads_test name)
   add_executable(${name}_test ${ARG_SOURCES} ${ARG_THREADED})
   target_link_libraries(${name}_test PRIVATE longheads_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE LONGHEADS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  longheads_optimise_little(${name}_test)
-  target_precompile_headers(${name}_test REUSE_FROM longheads_test_headers)
+  if(ARG_COMPUTES AND LONGHEADS_SANITIZE)
+    longheads_optimise_little(${name}_test COMPUTES)
+    target_precompile_headers(${name}_test REUSE_FROM longheads_computing_test_headers)
+  else()
+    longheads_optimise_little(${name}_test)
+    target_precompile_headers(${name}_test REUSE_FROM longheads_test_headers)
+  endif()
   # Parameters without their values, which gtest prints as bytes: names are the same in every build.
   gtest_discover_tests(${name}_test TEST_PREFIX ${longheads_test_prefix}${name}. NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
     TEST_FILTER ${filter} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
