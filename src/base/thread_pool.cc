@@ -16,7 +16,7 @@ constexpr int kSpins = 2000;
 }  // namespace
 
 ThreadPool::ThreadPool(int n_threads) {
-  LH_CHECK(n_threads >= 1);
+  LH_CHECK(n_threads >= 1 && n_threads <= static_cast<int>(kOpen));
   try {
     for (int thread = 1; thread < n_threads; ++thread) {
       workers_.emplace_back([this, thread] { WorkerLoop(thread); });
@@ -30,12 +30,9 @@ ThreadPool::ThreadPool(int n_threads) {
 ThreadPool::~ThreadPool() { Stop(); }
 
 void ThreadPool::Stop() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-    state_ += kLoop;
-  }
-  wake_.notify_all();
+  stop_ = true;
+  state_.fetch_add(kLoop);
+  state_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -71,15 +68,13 @@ void ThreadPool::RunErased(int64_t n_tasks, Share share, Call call, const void* 
   next_.store(0, std::memory_order_relaxed);
   const bool together = n_tasks > 1 && !workers_.empty();
   if (together) {
-    // Either this sees that one sleeps, or it sees, before it sleeps, that there is work.
     state_.store(state_.load(std::memory_order_relaxed) + kLoop + kOpen, std::memory_order_seq_cst);
-    if (sleeping_.load(std::memory_order_seq_cst) != 0) {
-      { std::lock_guard lock(mutex_); }
-      wake_.notify_all();
-    }
+    state_.notify_all();  // a system call only where one sleeps
   }
   TakeTasks(0);
   if (together) {
+    // What the workers did is seen when their leaving is: all changes since the loop was opened are of one
+    // chain of additions, this one among them.
     state_.fetch_sub(kOpen, std::memory_order_relaxed);
     for (int spin = 0; (state_.load(std::memory_order_acquire) & (kOpen - 1)) != 0;) {
       if (spin < kSpins) {
@@ -93,32 +88,29 @@ void ThreadPool::RunErased(int64_t n_tasks, Share share, Call call, const void* 
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-// Whether the last loop may still be entered; the worker is in it then. Sets its number.
-bool ThreadPool::Enter(uint64_t& loop) {
-  uint64_t state = state_.load(std::memory_order_relaxed);
-  do {
-    loop = state / kLoop;
-    if ((state & kOpen) == 0) return false;
-  } while (!state_.compare_exchange_weak(state, state + kWorker, std::memory_order_acquire,
-                                         std::memory_order_relaxed));
-  return true;
-}
-
 void ThreadPool::WorkerLoop(int thread) {
-  uint64_t last = 0;
-  const auto none_since = [&] { return state_.load(std::memory_order_seq_cst) / kLoop == last; };
+  uint32_t last = 0;
   for (;;) {
-    for (int spin = 0; spin < kSpins && none_since(); ++spin) Pause();
-    if (none_since()) {
-      std::unique_lock lock(mutex_);
-      sleeping_.fetch_add(1, std::memory_order_seq_cst);
-      wake_.wait(lock, [&] { return !none_since(); });
-      sleeping_.fetch_sub(1, std::memory_order_relaxed);
+    uint32_t state = state_.load(std::memory_order_acquire);
+    for (int spin = 0; state / kLoop == last && !stop_; state = state_.load(std::memory_order_acquire)) {
+      if (spin < kSpins) {
+        ++spin;
+        Pause();
+      } else {
+        state_.wait(state, std::memory_order_acquire);
+      }
     }
+    last = state / kLoop;
     if (stop_) return;
-    if (!Enter(last)) continue;
-    TakeTasks(thread);
-    state_.fetch_sub(kWorker, std::memory_order_release);
+    // One that fails has seen others come or go, or the loop closed, or another loop, of which it looks anew
+    // whether it is the end.
+    while ((state & kOpen) != 0 && state / kLoop == last) {
+      if (state_.compare_exchange_weak(state, state + kWorker, std::memory_order_acquire)) {
+        TakeTasks(thread);
+        state_.fetch_sub(kWorker, std::memory_order_release);
+        break;
+      }
+    }
   }
 }
 

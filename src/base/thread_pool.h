@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -25,8 +24,8 @@ class ThreadPool {
   int n_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(task, thread) for every task in [0, n_tasks), thread in [0, n_threads). The caller takes part,
-  // and waits only for threads that have tasks: one that the system runs something else on is not waited for.
-  // Allocates nothing. Not re-entrant: a body must not call Run, and one thread at a time may call it.
+  // and does not wait for threads that came too late for a task: the system may be running something else on
+  // them. Allocates nothing. Not re-entrant: a body must not call Run, and one thread at a time may call it.
   template <typename Body>
   void Run(int64_t n_tasks, const Body& body) {
     const auto call = [](const void* b, int64_t task, int64_t, int thread) {
@@ -54,19 +53,15 @@ class ThreadPool {
   void Stop();
   void RunErased(int64_t n_tasks, Share share, Call call, const void* body);
   void WorkerLoop(int thread);
-  bool Enter(uint64_t& loop);
   void TakeTasks(int thread);
 
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::atomic<int> sleeping_{0};
   std::atomic<bool> stop_{false};
-  // How many workers are in a loop, whether others may enter it, and the number of the loop. What is below
-  // belongs to that loop: the caller writes it while none is in it and none may enter. Either has a cache
-  // line of its own.
-  static constexpr uint64_t kWorker = 1, kOpen = uint64_t{1} << 16, kLoop = kOpen << 1;
-  alignas(kCacheLine) std::atomic<uint64_t> state_{0};
+  // The number of the last loop (round 2^19 of them), whether workers may enter it, and how many are in it.
+  // What is below belongs to that loop: the caller writes it while none is in it and none may enter. Of 32
+  // bits, so that those who sleep wait for this very word.
+  static constexpr uint32_t kWorker = 1, kOpen = 1 << 12, kLoop = kOpen << 1;
+  alignas(kCacheLine) std::atomic<uint32_t> state_{0};
   alignas(kCacheLine) std::atomic<int64_t> next_{0};
   int64_t n_tasks_ = 0;
   Share share_ = Share::kOne;

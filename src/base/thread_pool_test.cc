@@ -77,8 +77,8 @@ TEST(ThreadPool, DoesNotWaitForAThreadThatHasNoTask) {
       while (!met) std::this_thread::yield();
     }
   });
+  kept = let_go = false;
   ASSERT_NE(std::signal(SIGUSR1, KeepAway), SIG_ERR);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // until it sleeps, and holds no lock
   ASSERT_EQ(pthread_kill(worker, SIGUSR1), 0);
   while (!kept) std::this_thread::yield();
   int64_t alone = 0;
@@ -142,6 +142,16 @@ TEST(ThreadPool, LoopsOfTasksAndOfRangesFollowOneAnother) {
       ASSERT_EQ(in_ranges, n * (n + 1) / 2) << round;
     }
   }
+}
+
+// A worker that comes too late for a loop, or to its end, must not miss that the pool ends.
+TEST(ThreadPool, EndsWhileItsThreadsAreLate) {
+  std::atomic<int64_t> sum{0};
+  for (int i = 0; i < 300; ++i) {
+    ThreadPool pool(4);
+    for (int loop = 0; loop < i % 3; ++loop) pool.Run(2, [&](int64_t, int) { ++sum; });
+  }
+  EXPECT_EQ(sum, 2 * 300);
 }
 
 TEST(ThreadPool, ManyShortLoops) {
