@@ -11,7 +11,7 @@ endif()
 
 # Code that no token waits for, for the sake of the time it takes to compile. GCC 12 at -O1 takes `string + string` for a
 # write out of bounds or onto itself (its bugs 105329, 105651); at -O3, where the rest is compiled, it does not.
-# COMPUTES: it runs for longer than that takes, under sanitizers too.
+# COMPUTES: what it does without any takes longer than to compile it with a little.
 function(longheads_optimise_little target)
   cmake_parse_arguments(ARG "COMPUTES" "" "" ${ARGN})
   if(ARG_COMPUTES)
@@ -49,7 +49,7 @@ if(LONGHEADS_SANITIZE)
   set(longheads_test_prefix "sanitized.")
 endif()
 
-# What most tests include, compiled once for all of them. Under sanitizers a second time, for those that compute.
+# What most tests include, compiled once for all of them; a second time for those that compute, where these are optimised and others not.
 function(longheads_test_headers name)
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_headers.cc)
   target_link_libraries(${name} PRIVATE longheads_options fmt::fmt GTest::gtest nlohmann_json::nlohmann_json)
@@ -98,7 +98,7 @@ function(longheads_test name)
   add_executable(${name}_test ${ARG_SOURCES} ${ARG_THREADED})
   target_link_libraries(${name}_test PRIVATE longheads_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE LONGHEADS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  if(ARG_COMPUTES AND LONGHEADS_SANITIZE)
+  if(ARG_COMPUTES AND NOT CMAKE_BUILD_TYPE STREQUAL Release)
     longheads_optimise_little(${name}_test COMPUTES)
     target_precompile_headers(${name}_test REUSE_FROM longheads_computing_test_headers)
   else()

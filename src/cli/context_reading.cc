@@ -58,9 +58,10 @@ Status ReadInto(ContextIngest& ingest, std::span<const TokenId> tokens, bool qui
   if (read) return read;
   const std::string what = read.error().kind == ErrorKind::kCancelled ? "interrupted" : read.error().message;
   if (ingest.committed() == 0) return MakeError(read.error().kind, what + "; nothing of the text was kept");
-  return MakeError(read.error().kind,
-                   fmt::format("{}; the text up to token {} is kept, and the same command goes on from there",
-                               what, ingest.committed()));
+  const std::string kept = fmt::format("{}; the text up to token {} is kept", what, ingest.committed());
+  // What is wrong in a file is wrong for the same command too.
+  const bool goes_on = read.error().kind != ErrorKind::kInvalidInput;
+  return MakeError(read.error().kind, kept + (goes_on ? ", and the same command goes on from there" : ""));
 }
 
 }  // namespace longheads

@@ -245,7 +245,7 @@ TEST_P(ContextTest, ADamagedPageEndsTheRequestThatChoosesIt) {
   Session fork = engine->Fork(*session);
   const auto hidden = engine->Prefill(fork, Part(kText, kText + 30), Outputs::kLast, {});
   ASSERT_FALSE(hidden);
-  EXPECT_EQ(hidden.error().kind, ErrorKind::kIo);
+  EXPECT_EQ(hidden.error().kind, ErrorKind::kInvalidInput);
   EXPECT_NE(hidden.error().message.find("damaged"), std::string::npos) << hidden.error().message;
   EXPECT_EQ(fork.size(), kText);
 }

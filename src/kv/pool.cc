@@ -25,8 +25,9 @@ constexpr int64_t kMostSlabFrames = 128;
 constexpr int64_t kMostChances = 64;
 
 Error Damaged(const PageFile& file, uint64_t offset) {
-  return {ErrorKind::kIo, fmt::format("{}: the page at byte {} is damaged: its checksum does not fit",
-                                      file.file().path(), offset)};
+  return {ErrorKind::kInvalidInput,
+          fmt::format("{}: the page at byte {} is damaged: its checksum does not fit", file.file().path(),
+                      offset)};
 }
 
 // Where a page could not be moved; also where there is no memory for the sentence.

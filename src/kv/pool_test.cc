@@ -566,7 +566,7 @@ TEST_P(KvPoolIoTest, FlushedPagesCanBeAdopted) {
     store.pool->Read(*wrong);
     ADD_FAILURE() << "a damaged page was taken";
   } catch (const PageError& error) {
-    EXPECT_EQ(error.error().kind, ErrorKind::kIo);
+    EXPECT_EQ(error.error().kind, ErrorKind::kInvalidInput);
     EXPECT_NE(error.error().message.find("damaged"), std::string::npos) << error.what();
   }
 }

@@ -118,8 +118,11 @@ Status AddPasskey(const std::string& line, Collector& to) {
                           .by = r.by,
                           .tokens = r.tokens - r.shared};
   to.Add("passkey", {.name = "free answers right"}, settings, sample, observation);
-  if (r.digits == 0) return {};
-  observation.score = static_cast<double>(r.digits_right) / static_cast<double>(r.digits);
+  if (r.digits > 0) {
+    observation.score = static_cast<double>(r.digits_right) / static_cast<double>(r.digits);
+  } else if (r.failed.empty()) {
+    return {};
+  }
   to.Add("passkey", {.name = "digits right, the answer forced"}, std::move(settings), sample,
          std::move(observation));
   return {};

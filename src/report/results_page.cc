@@ -207,7 +207,7 @@ class Page {
         "\u00b1 Student's t of them. Where intervals overlap, a difference may be chance.</p>\n",
         n);
     if (failed > 0) {
-      body_ += fmt::format("<p class=\"note\">{} samples failed. They count as nothing, not as wrong.</p>\n",
+      body_ += fmt::format("<p class=\"note\">{} results failed. They count as nothing, not as wrong.</p>\n",
                            failed);
     }
     for (const std::string& note : results_.notes) {

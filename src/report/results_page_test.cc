@@ -81,7 +81,7 @@ TEST(ResultsPage, ShowsPerplexityAndOtherTasks) {
   failed.failed = "<i>no</i>";
   folder.Append("needle.jsonl", TaskJson(failed));
   const Report report = Make(folder);
-  EXPECT_NE(report.page.find("1 samples failed"), std::string::npos);
+  EXPECT_NE(report.page.find("1 results failed"), std::string::npos);
   EXPECT_NE(report.page.find("LongHeads, Table 1"), std::string::npos);
   EXPECT_TRUE(Has(report, "2-ppl-perplexity.svg"));
   EXPECT_TRUE(Has(report, "1-needle-accuracy-peak-memory-mib.svg"));

@@ -139,17 +139,20 @@ TEST(ReadResults, AFailedPassKeyIsNotAWrongOne) {
   failed.failed = "out of memory";
   folder.Append("passkey.jsonl", PasskeyJson(failed));
   folder.Append("passkey.jsonl", PasskeyJson(MakePasskey("full", 4096, 0.75, true)));
-  Result<Results> results = ReadResults(folder.path());
-  ASSERT_TRUE(results) << results.error().message;
-  const Experiment* free = Find(*results, "passkey", "free answers right");
-  ASSERT_NE(free, nullptr);
-  ASSERT_EQ(free->observations.size(), 2u);
-  EXPECT_EQ(free->observations[0].failed, "out of memory");
+  const auto expect = [&](const std::string& failure) {
+    const Result<Results> results = ReadResults(folder.path());
+    ASSERT_TRUE(results) << results.error().message;
+    for (const char* measure : {"free answers right", "digits right, the answer forced"}) {
+      const Experiment* const found = Find(*results, "passkey", measure);
+      ASSERT_NE(found, nullptr) << measure;
+      ASSERT_EQ(found->observations.size(), 2u) << measure;
+      EXPECT_EQ(found->observations[0].failed, failure) << measure;
+      EXPECT_EQ(found->observations[1].failed, "") << measure;
+    }
+  };
+  expect("out of memory");
   folder.Append("passkey.jsonl", PasskeyJson(MakePasskey("full", 4096, 0.25, true)));
-  results = ReadResults(folder.path());
-  free = Find(*results, "passkey", "free answers right");
-  ASSERT_EQ(free->observations.size(), 2u);
-  for (const Observation& one : free->observations) EXPECT_EQ(one.failed, "");
+  expect("");
 }
 
 TEST(ReadResults, RefusesWhatIsNoResult) {
