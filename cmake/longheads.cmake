@@ -11,7 +11,7 @@ endif()
 
 # Code that no token waits for, for the sake of the time it takes to compile. GCC 12 at -O1 takes `string + string` for a
 # write out of bounds or onto itself (its bugs 105329, 105651); at -O3, where the rest is compiled, it does not.
-# COMPUTES: what it does without any takes longer than to compile it with a little.
+# COMPUTES: for code that would run for longer without any than it takes to compile it with a little.
 function(longheads_optimise_little target)
   cmake_parse_arguments(ARG "COMPUTES" "" "" ${ARGN})
   if(ARG_COMPUTES)
@@ -49,7 +49,8 @@ if(LONGHEADS_SANITIZE)
   set(longheads_test_prefix "sanitized.")
 endif()
 
-# What most tests include, compiled once for all of them; a second time for those that compute, where these are optimised and others not.
+# What most tests include, compiled once for all of them; a second time for those that compute, where these are optimised
+# and others not.
 function(longheads_test_headers name)
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_headers.cc)
   target_link_libraries(${name} PRIVATE longheads_options fmt::fmt GTest::gtest nlohmann_json::nlohmann_json)
