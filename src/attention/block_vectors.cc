@@ -10,12 +10,12 @@
 namespace longheads {
 
 BlockVectors::BlockVectors(int64_t tokens, int64_t n_kv_heads, int64_t floats)
-    : tokens_(tokens), n_kv_heads_(n_kv_heads), floats_(floats), vectors_(n_kv_heads * kTogether * floats) {}
+    : tokens_(tokens), n_kv_heads_(n_kv_heads), floats_(floats), vectors_(n_kv_heads, floats) {}
 
 void BlockVectors::Truncate(int64_t m) {
   LH_CHECK(m <= n_tokens_);
   n_tokens_ = m;
-  vectors_.Resize((m / tokens_ + kTogether - 1) / kTogether);
+  vectors_.Resize(m / tokens_);
 }
 
 std::string BlockVectors::Layout() const {
@@ -24,20 +24,17 @@ std::string BlockVectors::Layout() const {
 
 void BlockVectors::Save(int64_t from, int64_t n, StateWriter& added, StateWriter&) const {
   LH_CHECK(n == n_tokens_);
-  const VectorBlocks blocks{.n_heads = n_kv_heads_, .together = kTogether, .floats = floats_};
-  blocks.Write(vectors_, from / tokens_, n / tokens_, added);
+  vectors_.Write(from / tokens_, n / tokens_, added);
 }
 
 void BlockVectors::RestoreAdded(int64_t from, int64_t n, StateReader& added) {
-  const VectorBlocks blocks{.n_heads = n_kv_heads_, .together = kTogether, .floats = floats_};
-  blocks.Read(added, from / tokens_, n / tokens_, vectors_);
+  vectors_.Read(added, from / tokens_, n / tokens_);
 }
 
 void BlockVectors::RestoreLatest(int64_t n, StateReader&) { n_tokens_ = n; }
 
 uint64_t BlockVectors::BytesFor(int64_t n, int64_t tokens, int64_t n_kv_heads, int64_t floats) {
-  const int64_t n_together = (n / tokens + kTogether - 1) / kTogether;
-  return sizeof(float) * static_cast<uint64_t>(n_together * n_kv_heads * kTogether * floats);
+  return ScoredVectors::BytesFor(n / tokens, n_kv_heads, floats);
 }
 
 void BlockVectors::Extend(const StepInput& input, Make make) {
@@ -45,20 +42,20 @@ void BlockVectors::Extend(const StepInput& input, Make make) {
   const auto cancelled = [&] { return input.cancel != nullptr && input.cancel->cancelled(); };
   const int64_t end = (input.token_begin + input.n_tokens) / tokens_;  // blocks that are complete by now
   const int64_t d = input.sequence->kv->geometry().head_dim;
-  vectors_.Resize((end + kTogether - 1) / kTogether);
-  for (int64_t first = input.token_begin / tokens_; first < end;) {
-    const int64_t last = std::min(end, (first / kTogether + 1) * kTogether);
-    float* const vectors = vectors_.Mutable(first / kTogether);
+  const int64_t first = input.token_begin / tokens_;
+  if (first < end) {
+    vectors_.Resize(end);
+    std::vector<ScoredVectors::Place> places;
+    for (int64_t block = first; block < end; ++block) places.push_back(vectors_.PlaceOf(block));
     input.pool->Run(n_kv_heads_, [&](int64_t kv_head, int) {
-      std::vector<float> page;
+      std::vector<float> page, vector(static_cast<std::size_t>(floats_));
       StoredKeys keys(*input.sequence->kv, input.layer, kv_head, page);
-      for (int64_t block = first; block < last && !cancelled(); ++block) {
-        make(keys, block * tokens_, (block + 1) * tokens_, d,
-             vectors + (kv_head * kTogether + block % kTogether) * floats_);
+      for (int64_t block = first; block < end && !cancelled(); ++block) {
+        make(keys, block * tokens_, (block + 1) * tokens_, d, vector.data());
+        places[static_cast<std::size_t>(block - first)].Set(kv_head, vector);
       }
     });
     if (cancelled()) return;
-    first = last;
   }
   n_tokens_ = input.token_begin + input.n_tokens;
 }
@@ -66,13 +63,7 @@ void BlockVectors::Extend(const StepInput& input, Make make) {
 void BlockVectors::Score(std::span<const float* const> queries, int64_t kv_head, int64_t begin, int64_t end,
                          const AttentionKernels& kernels, float* workspace, float* scores,
                          int64_t stride) const {
-  for (int64_t first = begin; first < end;) {
-    const int64_t last = std::min(end, (first / kTogether + 1) * kTogether);
-    const float* const vectors =
-        vectors_[first / kTogether] + (kv_head * kTogether + first % kTogether) * floats_;
-    kernels.scores(queries, vectors, last - first, floats_, scores + first - begin, stride, workspace);
-    first = last;
-  }
+  vectors_.Score(queries, kv_head, begin, end, kernels, workspace, scores, stride);
 }
 
 }  // namespace longheads

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "attention/policy.h"
-#include "attention/shared_blocks.h"
+#include "attention/scored_vectors.h"
 #include "attention/stored_keys.h"
 
 namespace longheads {
@@ -40,13 +40,11 @@ class BlockVectors : public PolicyState {
              const AttentionKernels& kernels, float* workspace, float* scores, int64_t stride) const;
 
  private:
-  static constexpr int64_t kTogether = 64;  // blocks whose vectors lie together
-
   int64_t tokens_;
   int64_t n_kv_heads_;
   int64_t floats_;
   int64_t n_tokens_ = 0;
-  SharedBlocks vectors_;  // [n_kv_heads, kTogether, floats] each
+  ScoredVectors vectors_;
 };
 
 }  // namespace longheads

@@ -67,7 +67,7 @@ class Esa::State : public PolicyState {
   int32_t* mutable_chosen() { return chosen_.data(); }
 
  private:
-  VectorBlocks vectors() const { return {.n_heads = 1, .together = kPageTokens, .floats = dim_}; }
+  VectorBlocks vectors() const { return {.together = kPageTokens, .floats = dim_}; }
 
   int64_t dim_;
   uint64_t compression_;

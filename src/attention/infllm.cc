@@ -136,14 +136,12 @@ double Ranked(double score) { return std::isnan(score) ? -std::numeric_limits<do
 // are kept as they were when decoding began, so that an answer can be.
 class InfLlm::State : public PolicyState {
  public:
-  static constexpr int64_t kVectors = 64;  // blocks whose vectors lie together
-
   explicit State(const InfLlm& policy)
       : policy_(policy),
         sums_(policy.shape_.n_heads, MassPages(policy.options_)),
         newest_(sums_),
         kept_(sums_),
-        vectors_(policy.shape_.n_heads * kVectors * policy.shape_.head_dim),
+        vectors_(policy.shape_.n_heads, policy.shape_.head_dim),
         caches_(static_cast<std::size_t>(policy.n_choices()), BlockCache(policy.options_.max_cached_block)),
         caches_before_(caches_),
         caches_kept_(caches_) {}
@@ -175,7 +173,7 @@ class InfLlm::State : public PolicyState {
       decoding_ = false;
     }
     Resize();
-    vectors_.Resize(VectorBlocksFor(policy_.BlocksOf(m)));
+    vectors_.Resize(policy_.BlocksOf(m));
   }
 
   uint64_t Bytes() const override {
@@ -186,8 +184,8 @@ class InfLlm::State : public PolicyState {
     return {{"block_cache_hits", sum.hits}, {"block_cache_misses", sum.misses}};
   }
   static uint64_t BytesFor(const InfLlm& policy, int64_t n) {
-    const int64_t vectors = VectorBlocksFor(policy.BlocksOf(n)) * kVectors * policy.shape_.head_dim;
-    return sizeof(float) * static_cast<uint64_t>(policy.shape_.n_heads * vectors) + MassBytesFor(policy, n);
+    return ScoredVectors::BytesFor(policy.BlocksOf(n), policy.shape_.n_heads, policy.shape_.head_dim) +
+           MassBytesFor(policy, n);
   }
   static uint64_t MassBytesFor(const InfLlm& policy, int64_t n) {
     const int64_t masses = 3 * std::min(MassPages(policy.options_), PagesFor(n)) * kPageTokens;
@@ -204,7 +202,7 @@ class InfLlm::State : public PolicyState {
   // What the newest step chose is its own alone. Of the rest, only what can still be asked for.
   void Save(int64_t from, int64_t n, StateWriter& added, StateWriter& latest) const override {
     LH_CHECK(n == n_tokens_);
-    vectors().Write(vectors_, policy_.BlocksOf(from), policy_.BlocksOf(n), added);
+    vectors_.Write(policy_.BlocksOf(from), policy_.BlocksOf(n), added);
     latest.Int(step_begin_);
     latest.Int(kept_at_);
     latest.Int(decoding_ ? 1 : 0);
@@ -221,7 +219,7 @@ class InfLlm::State : public PolicyState {
     }
   }
   void RestoreAdded(int64_t from, int64_t n, StateReader& added) override {
-    vectors().Read(added, policy_.BlocksOf(from), policy_.BlocksOf(n), vectors_);
+    vectors_.Read(added, policy_.BlocksOf(from), policy_.BlocksOf(n));
   }
   void RestoreLatest(int64_t n, StateReader& latest) override {
     n_tokens_ = n;
@@ -302,16 +300,9 @@ class InfLlm::State : public PolicyState {
     return sums_[page][at] + (newest ? newest_[page][at] : 0);
   }
 
-  // ---- Vectors of blocks
-  // [head_dim] of one block; consecutive ones of kVectors lie side by side.
-  const float* vector(int64_t head, int64_t block) const {
-    return vectors_[block / kVectors] + (head * kVectors + block % kVectors) * policy_.shape_.head_dim;
-  }
-  void MakeVectors(int64_t n_blocks) { vectors_.Resize(VectorBlocksFor(n_blocks)); }
-  // For writing a new block's: [n_heads] rows, kVectors * head_dim floats apart.
-  float* new_vectors(int64_t block) {
-    return vectors_.Mutable(block / kVectors) + block % kVectors * policy_.shape_.head_dim;
-  }
+  // ---- Vectors of blocks, of every head
+  const ScoredVectors& vectors() const { return vectors_; }
+  ScoredVectors& vectors() { return vectors_; }
 
   CacheStatistics statistics() const {
     CacheStatistics sum;
@@ -323,10 +314,6 @@ class InfLlm::State : public PolicyState {
   }
 
  private:
-  VectorBlocks vectors() const {
-    return {.n_heads = policy_.shape_.n_heads, .together = kVectors, .floats = policy_.shape_.head_dim};
-  }
-  static int64_t VectorBlocksFor(int64_t n_blocks) { return (n_blocks + kVectors - 1) / kVectors; }
   // The keys that may become a block's once the newest step is taken back, and that step's own, wherever
   // pages begin.
   static int64_t MassPages(const InfLlmOptions& options) {
@@ -349,7 +336,7 @@ class InfLlm::State : public PolicyState {
   int64_t newest_end_ = 0;
   KeyMasses kept_;  // up to kept_at, where decoding began
   int64_t kept_at_ = 0;
-  SharedBlocks vectors_;  // [n_heads, kVectors, head_dim] each
+  ScoredVectors vectors_;
 
   std::vector<BlockCache> caches_;  // of each choice
   std::vector<BlockCache> caches_before_;
@@ -360,6 +347,7 @@ struct InfLlm::Scratch : PolicyScratch {
   std::vector<std::size_t> next;  // of a plan: each head's next chosen block
   Buffer<float> workspace;        // of scores
   std::vector<double> sum;        // [head_dim]
+  std::vector<float> vector;      // the same
   std::vector<double> ranks;      // of what is chosen from
   std::vector<int32_t> order;     // what was chosen
   std::vector<float> gathered;    // keys and values of a page's worth of tokens
@@ -370,6 +358,7 @@ struct InfLlm::Scratch : PolicyScratch {
   std::vector<QueryToken> step;
   Plan plan;
   std::vector<float*> pages;
+  std::vector<ScoredVectors::Place> places;
 };
 
 InfLlm::InfLlm(const InfLlmOptions& options, const HeadShape& shape, int64_t window)
@@ -460,11 +449,8 @@ void InfLlm::ChooseBlocks(const StepInput& input, State& state) const {
       }
       float* const query = own.queries.data() + head * d;
       kernels.rotate(mean, options_.n_local - 1, *input.sequence->rotations, query);
-      for (int64_t block = 0; block < n_blocks; block += State::kVectors) {
-        kernels.scores(std::span<const float* const>({query}), state.vector(head, block),
-                       std::min(State::kVectors, n_blocks - block), d,
-                       own.scores.data() + head * n_blocks + block, n_blocks, scratch.workspace.data());
-      }
+      state.vectors().Score(std::span<const float* const>({query}), head, 0, n_blocks, kernels,
+                            scratch.workspace.data(), own.scores.data() + head * n_blocks, n_blocks);
     }
   });
   const int64_t heads_per_choice = shape_.n_heads / n_choices();
@@ -592,15 +578,15 @@ void InfLlm::Observe(const StepInput& input, PolicyState& policy_state) const {
   const int64_t begin = BlocksOf(state.step_begin());
   const int64_t end = BlocksOf(state.n_tokens());
   if (begin == end) return;
-  state.MakeVectors(end);
+  state.vectors().Resize(end);
   Scratch& own = static_cast<Scratch&>(*input.scratch[0]);
-  own.pages.clear();
-  for (int64_t block = begin; block < end; ++block) own.pages.push_back(state.new_vectors(block));
+  own.places.clear();
+  for (int64_t block = begin; block < end; ++block) own.places.push_back(state.vectors().PlaceOf(block));
   input.pool->Run((end - begin) * shape_.n_kv_heads, [&](int64_t task, int thread) {
     const int64_t block = begin + task / shape_.n_kv_heads;
     Represent(input, block, task % shape_.n_kv_heads, state,
               static_cast<Scratch&>(*input.scratch[static_cast<std::size_t>(thread)]),
-              own.pages[static_cast<std::size_t>(block - begin)]);
+              own.places[static_cast<std::size_t>(block - begin)]);
   });
 }
 
@@ -646,9 +632,9 @@ void InfLlm::AddMass(const StepInput& input, State& state) const {
 }
 
 // A new block's vectors for the heads of one KV head: for each the mean key of the tokens that it looked at
-// most. vectors: rows of all heads, State::kVectors * head_dim floats apart.
+// most.
 void InfLlm::Represent(const StepInput& input, int64_t block, int64_t kv_head, const State& state,
-                       Scratch& scratch, float* vectors) const {
+                       Scratch& scratch, ScoredVectors::Place place) const {
   const int64_t d = shape_.head_dim;
   const int64_t begin = options_.n_init + block * options_.block;
   scratch.gathered.resize(static_cast<std::size_t>(2 * kPageTokens * d));
@@ -671,11 +657,11 @@ void InfLlm::Represent(const StepInput& input, int64_t block, int64_t kv_head, c
         for (int64_t m = 0; m < d; ++m) scratch.sum[static_cast<std::size_t>(m)] += key[m];
       }
     }
-    float* const vector = vectors + head * State::kVectors * d;
-    for (int64_t m = 0; m < d; ++m) {
-      vector[m] =
-          static_cast<float>(scratch.sum[static_cast<std::size_t>(m)] / static_cast<double>(tokens.size()));
+    scratch.vector.clear();
+    for (const double sum : scratch.sum) {
+      scratch.vector.push_back(static_cast<float>(sum / static_cast<double>(tokens.size())));
     }
+    place.Set(head, scratch.vector);
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "attention/method.h"
 #include "attention/plan_parts.h"
+#include "attention/scored_vectors.h"
 
 namespace longheads {
 
@@ -78,7 +79,7 @@ class InfLlm : public Policy {
                  Plan& plan) const;
   void AddMass(const StepInput& input, State& state) const;
   void Represent(const StepInput& input, int64_t block, int64_t kv_head, const State& state, Scratch& scratch,
-                 float* vectors) const;
+                 ScoredVectors::Place place) const;
 
   InfLlmOptions options_;
   HeadShape shape_;

@@ -18,7 +18,6 @@ namespace longheads {
 // representation needs; they stay when the chunk is complete, until the next begins.
 class LongHeads::State : public PolicyState {
  public:
-  static constexpr int64_t kBlock = 64;         // chunks whose representations lie together
   static constexpr int64_t kQueriesBlock = 32;  // tokens whose queries lie together
 
   State(int64_t chunk, int64_t n_rep_heads, int64_t q_floats, int64_t head_dim)
@@ -26,7 +25,7 @@ class LongHeads::State : public PolicyState {
         q_floats_(q_floats),
         head_dim_(head_dim),
         n_rep_heads_(n_rep_heads),
-        representations_(n_rep_heads * kBlock * head_dim),
+        representations_(n_rep_heads, head_dim),
         open_q_(std::min(chunk, kQueriesBlock) * q_floats) {
     open_q_.Resize((chunk + kQueriesBlock - 1) / kQueriesBlock);
   }
@@ -39,7 +38,7 @@ class LongHeads::State : public PolicyState {
     LH_CHECK(m <= n_tokens_ && m == RewindPoint(m));
     n_tokens_ = m;
     open_ = std::min(open_, m / chunk_);
-    representations_.Resize(BlocksFor(m / chunk_));
+    representations_.Resize(m / chunk_);
   }
 
   uint64_t Bytes() const override { return representations_.Bytes() + open_q_.Bytes(); }
@@ -51,7 +50,7 @@ class LongHeads::State : public PolicyState {
   // The choices of `fixed` are the newest step's alone.
   void Save(int64_t from, int64_t n, StateWriter& added, StateWriter& latest) const override {
     LH_CHECK(n == n_tokens_);
-    vectors().Write(representations_, from / chunk_, n / chunk_, added);
+    representations_.Write(from / chunk_, n / chunk_, added);
     const int64_t n_open = n % chunk_;  // nobody asks for the queries of a chunk that is complete
     latest.Int(n_open);
     for (int64_t offset = 0; offset < n_open; ++offset) {
@@ -59,7 +58,7 @@ class LongHeads::State : public PolicyState {
     }
   }
   void RestoreAdded(int64_t from, int64_t n, StateReader& added) override {
-    vectors().Read(added, from / chunk_, n / chunk_, representations_);
+    representations_.Read(added, from / chunk_, n / chunk_);
   }
   void RestoreLatest(int64_t n, StateReader& latest) override {
     const int64_t n_open = latest.Int(0, chunk_ - 1);
@@ -71,7 +70,6 @@ class LongHeads::State : public PolicyState {
     }
   }
 
-  static int64_t BlocksFor(int64_t n_chunks) { return (n_chunks + kBlock - 1) / kBlock; }
   static int64_t QueryTokensFor(int64_t chunk) {
     return chunk <= kQueriesBlock ? chunk : (chunk + kQueriesBlock - 1) / kQueriesBlock * kQueriesBlock;
   }
@@ -106,19 +104,11 @@ class LongHeads::State : public PolicyState {
   };
   Fixed fixed;
 
-  // [head_dim] of one chunk; consecutive chunks of a block lie side by side.
-  const float* representation(int64_t rep_head, int64_t chunk) const {
-    return representations_[chunk / kBlock] + (rep_head * kBlock + chunk % kBlock) * head_dim_;
-  }
-  // Makes room for chunks [0, n_chunks).
-  void MakeRoom(int64_t n_chunks) { representations_.Resize(BlocksFor(n_chunks)); }
-  // For writing a new chunk's: [n_rep_heads] rows, kBlock * head_dim floats apart.
-  float* new_representations(int64_t chunk) {
-    return representations_.Mutable(chunk / kBlock) + chunk % kBlock * head_dim_;
-  }
+  // One for each complete chunk and head that has its own.
+  const ScoredVectors& representations() const { return representations_; }
+  ScoredVectors& representations() { return representations_; }
 
  private:
-  VectorBlocks vectors() const { return {.n_heads = n_rep_heads_, .together = kBlock, .floats = head_dim_}; }
   float* mutable_open_q(int64_t offset) {
     return open_q_.Mutable(offset / kQueriesBlock) + offset % kQueriesBlock * q_floats_;
   }
@@ -128,9 +118,9 @@ class LongHeads::State : public PolicyState {
   int64_t head_dim_;
   int64_t n_rep_heads_;
   int64_t n_tokens_ = 0;
-  int64_t open_ = 0;              // the chunk whose queries open_q_ holds, up to n_tokens_
-  SharedBlocks representations_;  // [n_rep_heads, kBlock, head_dim] each
-  SharedBlocks open_q_;           // [kQueriesBlock, n_heads, head_dim] each, of one chunk
+  int64_t open_ = 0;  // the chunk whose queries open_q_ holds, up to n_tokens_
+  ScoredVectors representations_;
+  SharedBlocks open_q_;  // [kQueriesBlock, n_heads, head_dim] each, of one chunk
 };
 
 struct LongHeads::Scratch : PolicyScratch {
@@ -162,7 +152,8 @@ struct LongHeads::Scratch : PolicyScratch {
   Plan within;
   std::vector<float> outputs;
   std::vector<float> page;
-  std::vector<float*> places;  // of the representations
+  std::vector<float> represented;
+  std::vector<ScoredVectors::Place> places;  // of the representations
 };
 
 LongHeads::LongHeads(const LongHeadsOptions& options, const HeadShape& shape, PairLayout layout,
@@ -218,7 +209,7 @@ void LongHeads::Extend(const StepInput& input, PolicyState& policy_state) const 
   const int64_t l = options_.chunk;
   const int64_t q_floats = shape_.n_heads * shape_.head_dim;
   const int64_t end = input.token_begin + input.n_tokens;
-  state.MakeRoom(end / l);
+  state.representations().Resize(end / l);
   // Chunks that these tokens complete; only the first can have begun before them.
   Represent(input, input.token_begin / l, end / l, state);
   // Raised in between, representations may be missing: the state stays at the tokens it had.
@@ -238,9 +229,9 @@ void LongHeads::Represent(const StepInput& input, int64_t begin, int64_t end, St
   }
   if (begin == end) return;
   // Asked for by one thread: blocks that a fork shares are copied.
-  std::vector<float*>& places = static_cast<Scratch&>(*input.scratch[0]).places;
+  std::vector<ScoredVectors::Place>& places = static_cast<Scratch&>(*input.scratch[0]).places;
   places.clear();
-  for (int64_t chunk = begin; chunk < end; ++chunk) places.push_back(state.new_representations(chunk));
+  for (int64_t chunk = begin; chunk < end; ++chunk) places.push_back(state.representations().PlaceOf(chunk));
   input.pool->Run((end - begin) * shape_.n_kv_heads, [&](int64_t task, int thread) {
     if (Cancelled(input.cancel)) return;
     const int64_t nth = task / shape_.n_kv_heads;
@@ -300,7 +291,7 @@ double Dot(std::span<const double> a, const float* b) {
 // c = sum of w k over the chunk's stored keys, w = softmax(scale qc . k), qc the mean row of O [l, group,
 // d].
 void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_t kv_head, int thread,
-                                   const State& state, float* representations) const {
+                                   const State& state, ScoredVectors::Place place) const {
   Scratch& scratch = static_cast<Scratch&>(*input.scratch[static_cast<std::size_t>(thread)]);
   AttendWithin(input, chunk, kv_head, thread, state, scratch);
   const int64_t l = options_.chunk;
@@ -353,8 +344,9 @@ void LongHeads::RepresentByOutputs(const StepInput& input, int64_t chunk, int64_
       const float* const k = key(o);
       for (int64_t m = 0; m < d; ++m) c[static_cast<std::size_t>(m)] += w * static_cast<double>(k[m]);
     }
-    float* const out = representations + rep * State::kBlock * d;
-    for (int64_t m = 0; m < d; ++m) out[m] = static_cast<float>(c[static_cast<std::size_t>(m)] / sum);
+    scratch.represented.clear();
+    for (const double value : c) scratch.represented.push_back(static_cast<float>(value / sum));
+    place.Set(rep, scratch.represented);
   }
 }
 
@@ -365,7 +357,7 @@ void LongHeads::RepresentByKeys(const StepInput& input, int64_t chunk, State& st
   const int64_t begin =
       options_.represent == LongHeadsOptions::Represent::kMean ? chunk * options_.chunk : end - 1;
   const int64_t reps_per_kv = n_rep_heads() / shape_.n_kv_heads;
-  float* const representations = state.new_representations(chunk);
+  ScoredVectors::Place place = state.representations().PlaceOf(chunk);
   std::vector<float> page(static_cast<std::size_t>(2 * kPageTokens * d));
   for (int64_t kv_head = 0; kv_head < shape_.n_kv_heads; ++kv_head) {
     std::vector<double> sum(static_cast<std::size_t>(d));
@@ -378,12 +370,11 @@ void LongHeads::RepresentByKeys(const StepInput& input, int64_t chunk, State& st
         for (int64_t m = 0; m < d; ++m) sum[static_cast<std::size_t>(m)] += static_cast<double>(k[m]);
       }
     }
-    for (int64_t rep = kv_head * reps_per_kv; rep < (kv_head + 1) * reps_per_kv; ++rep) {
-      float* const out = representations + rep * State::kBlock * d;
-      for (int64_t m = 0; m < d; ++m) {
-        out[m] = static_cast<float>(sum[static_cast<std::size_t>(m)] / static_cast<double>(end - begin));
-      }
-    }
+    std::vector<float> vector;
+    for (const double value : sum)
+      vector.push_back(static_cast<float>(value / static_cast<double>(end - begin)));
+    for (int64_t rep = kv_head * reps_per_kv; rep < (kv_head + 1) * reps_per_kv; ++rep)
+      place.Set(rep, vector);
   }
 }
 
@@ -427,18 +418,24 @@ void LongHeads::ScoreChunks(const QueryBlock& block, int64_t first, int64_t last
   const bool per_head = options_.reps == LongHeadsOptions::Grouping::kHead;
   scratch.scores.resize(static_cast<std::size_t>((last - first) * group * n_chunks));
   scratch.workspace.Reserve(AttendWorkspace(kernels.row_tile, d));
+  const int64_t n_tokens = last - first;
+  scratch.queries.clear();
   for (int64_t g = 0; g < group; ++g) {
-    const int64_t head = block.kv_head * group + g;
-    scratch.queries.clear();
     for (int64_t t = first; t < last; ++t) {
-      scratch.queries.push_back(block.tokens[static_cast<std::size_t>(t)].q + head * d);
+      scratch.queries.push_back(block.tokens[static_cast<std::size_t>(t)].q +
+                                (block.kv_head * group + g) * d);
     }
-    const int64_t rep_head = per_head ? head : block.kv_head;
-    for (int64_t chunk = 0; chunk < n_chunks; chunk += State::kBlock) {
-      const int64_t n = std::min(State::kBlock, n_chunks - chunk);
-      kernels.scores(scratch.queries, state.representation(rep_head, chunk), n, d,
-                     scratch.scores.data() + g * n_chunks + chunk, group * n_chunks,
-                     scratch.workspace.data());
+  }
+  // In the order in which they lie in memory: of so many chunks the first head's, then the next one's.
+  for (int64_t begin = 0; begin < n_chunks; begin += ScoredVectors::kTogether) {
+    const int64_t end = std::min(n_chunks, begin + ScoredVectors::kTogether);
+    for (int64_t g = 0; g < group; ++g) {
+      const auto queries =
+          std::span(scratch.queries)
+              .subspan(static_cast<std::size_t>(g * n_tokens), static_cast<std::size_t>(n_tokens));
+      state.representations().Score(queries, per_head ? block.kv_head * group + g : block.kv_head, begin, end,
+                                    kernels, scratch.workspace.data(),
+                                    scratch.scores.data() + g * n_chunks + begin, group * n_chunks);
     }
   }
   if (options_.select == LongHeadsOptions::Grouping::kHead) return;
@@ -745,9 +742,7 @@ std::string LongHeads::Explain() const {
 }
 
 uint64_t LongHeads::StateBytes(int64_t n) const {
-  const int64_t n_blocks = State::BlocksFor(n / options_.chunk);
-  return sizeof(float) * static_cast<uint64_t>(shape_.head_dim * n_rep_heads() * State::kBlock * n_blocks) +
-         RewrittenBytes(n);
+  return ScoredVectors::BytesFor(n / options_.chunk, n_rep_heads(), shape_.head_dim) + RewrittenBytes(n);
 }
 
 // The queries of the newest chunk.

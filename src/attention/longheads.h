@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attention/method.h"
+#include "attention/scored_vectors.h"
 
 namespace longheads {
 
@@ -116,7 +117,7 @@ class LongHeads : public Policy {
   void AttendWithin(const StepInput& input, int64_t chunk, int64_t kv_head, int thread, const State& state,
                     Scratch& scratch) const;
   void RepresentByOutputs(const StepInput& input, int64_t chunk, int64_t kv_head, int thread,
-                          const State& state, float* representations) const;
+                          const State& state, ScoredVectors::Place place) const;
   void RepresentByKeys(const StepInput& input, int64_t chunk, State& state) const;
 
   LongHeadsOptions options_;

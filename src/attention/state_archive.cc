@@ -62,21 +62,16 @@ void StateReader::Finish() {
 
 void VectorBlocks::Write(const SharedBlocks& blocks, int64_t begin, int64_t end, StateWriter& out) const {
   for (int64_t at = begin; at < end; ++at) {
-    for (int64_t head = 0; head < n_heads; ++head) {
-      out.Floats({blocks[at / together] + (head * together + at % together) * floats,
-                  static_cast<std::size_t>(floats)});
-    }
+    out.Floats({blocks[at / together] + at % together * floats, static_cast<std::size_t>(floats)});
   }
 }
 
 void VectorBlocks::Read(StateReader& in, int64_t begin, int64_t end, SharedBlocks& blocks) const {
-  if (!in.Has(end - begin, n_heads * floats * static_cast<int64_t>(sizeof(float)))) return;
+  if (!in.Has(end - begin, floats * static_cast<int64_t>(sizeof(float)))) return;
   blocks.Resize(BlocksFor(end));
   for (int64_t at = begin; at < end; ++at) {
     float* const block = blocks.Mutable(at / together);
-    for (int64_t head = 0; head < n_heads; ++head) {
-      in.Floats({block + (head * together + at % together) * floats, static_cast<std::size_t>(floats)});
-    }
+    in.Floats({block + at % together * floats, static_cast<std::size_t>(floats)});
   }
 }
 

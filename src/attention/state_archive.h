@@ -71,10 +71,8 @@ class StateReader {
   std::string error_;
 };
 
-// Vectors of `floats`, of `n_heads` each, as states keep them: `together` of a head side by side in a block,
-// [n_heads, together, floats].
+// Vectors of `floats` as a state keeps them: `together` of them in a block.
 struct VectorBlocks {
-  int64_t n_heads;
   int64_t together;
   int64_t floats;
 

@@ -79,6 +79,11 @@ const AttentionKernels& Counting() {
       counts.products += static_cast<int64_t>(q.size()) * n * head_dim;
       Fastest().scores(q, vectors, n, head_dim, scores, stride, workspace);
     };
+    k.scores_of_columns = [](std::span<const float* const> q, const float* columns, int64_t begin,
+                             int64_t end, int64_t head_dim, float* scores, int64_t stride, float* workspace) {
+      counts.products += static_cast<int64_t>(q.size()) * (end - begin) * head_dim;
+      Fastest().scores_of_columns(q, columns, begin, end, head_dim, scores, stride, workspace);
+    };
     return k;
   }();
   return kernels;

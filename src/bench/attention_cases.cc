@@ -138,9 +138,11 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
              cases.ProductLimit(together ? ComputeType::kBF16 : ComputeType::kF32), once);
 }
 
+constexpr int64_t kChunksFromMemory = 1 << 18;  // more than caches hold
+
 // The choice of chunks: a token's queries of a KV head, or a step's of a prompt, beside the representations
-// of 128k tokens.
-void Score(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels) {
+// of 128k tokens; of more chunks than caches hold, bytes of representations.
+void Score(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels, bool columns) {
   constexpr int64_t kHeadDim = 64;
   const int64_t n_rows = state.range(0), n = state.range(1);
   std::mt19937 random(1);
@@ -153,15 +155,30 @@ void Score(benchmark::State& state, const KernelCases& cases, const AttentionKer
   const AttentionKernels& reference = *AttentionImplementations().back().table;
   Buffer<float> workspace(
       std::max(AttendWorkspace(kernels->row_tile, kHeadDim), AttendWorkspace(reference.row_tile, kHeadDim)));
+  Buffer<float> turned(columns ? vectors.size() : 0);
+  for (int64_t i = 0; i < turned.size(); ++i) {
+    const int64_t chunk = i / kHeadDim, at = i % kHeadDim;
+    const int64_t first = chunk / kScoredTogether * kScoredTogether;
+    turned[first * kHeadDim + at * kScoredTogether + chunk - first] = vectors[i];
+  }
   const auto score = [&](const AttentionKernels& by, Buffer<float>& to) {
-    by.scores(rows, vectors.data(), n, kHeadDim, to.data(), n, workspace.data());
+    if (!columns) return by.scores(rows, vectors.data(), n, kHeadDim, to.data(), n, workspace.data());
+    for (int64_t first = 0; first < n; first += kScoredTogether) {
+      by.scores_of_columns(rows, turned.data() + first * kHeadDim, 0, kScoredTogether, kHeadDim,
+                           to.data() + first, n, workspace.data());
+    }
   };
   score(reference, expected);
   score(*kernels, out);
   const auto all = static_cast<std::size_t>(out.size());
   if (!KernelCases::IsRight(state, std::span(out.data(), all), std::span(expected.data(), all), 1e-4)) return;
+  const auto once = [&] { score(*kernels, out); };
+  if (n == kChunksFromMemory) {
+    return cases.Time(state, KernelUnit::kBytes, static_cast<double>(vectors.size()) * sizeof(float),
+                      cases.ReadLimit(1), once);
+  }
   cases.Time(state, KernelUnit::kOperations, 2.0 * static_cast<double>(n_rows * n * kHeadDim),
-             cases.ProductLimit(ComputeType::kF32), [&] { score(*kernels, out); });
+             cases.ProductLimit(ComputeType::kF32), once);
 }
 
 }  // namespace
@@ -186,8 +203,13 @@ void AddAttentionCases(KernelCases& cases) {
         {64, 1, 8}, {64, 3, 8}, {128, 8, 8}, {64, 1, kFromMemory}, {64, 3, kFromMemory}};
     add("attend_few_bf16", Kernel::kAttendFewBf16, few);
     add("attend_few_q8", Kernel::kAttendFewQ8, few);
-    cases.Add(name_of("scores"), {.names = {"rows", "chunks"}, .values = {{3, 512}, {480, 512}}},
-              [&cases, kernels](benchmark::State& state) { Score(state, cases, kernels); });
+    cases.Add(
+        name_of("scores"), {.names = {"rows", "chunks"}, .values = {{1, 512}, {3, 512}, {480, 512}}},
+        [&cases, kernels](benchmark::State& state) { Score(state, cases, kernels, /*columns=*/false); });
+    cases.Add(
+        name_of("scores_of_columns"),
+        {.names = {"rows", "chunks"}, .values = {{1, 512}, {3, 512}, {480, 512}, {1, kChunksFromMemory}}},
+        [&cases, kernels](benchmark::State& state) { Score(state, cases, kernels, /*columns=*/true); });
   }
 }
 

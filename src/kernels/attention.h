@@ -65,6 +65,7 @@ struct Bf16KeyPages {
 };
 
 inline constexpr int64_t kMaxHeadDim = 256;
+inline constexpr int64_t kScoredTogether = 64;
 
 struct AttentionKernels {
   int64_t row_tile;  // rows that fill one tile; more or fewer are right too, only slower
@@ -109,6 +110,12 @@ struct AttentionKernels {
   // Not rotated, not scaled. For the choice of chunks.
   void (*scores)(std::span<const float* const> q, const float* vectors, int64_t n, int64_t head_dim,
                  float* scores, int64_t stride, float* workspace);
+
+  // The same bits for vectors [begin, end) of kScoredTogether that lie as columns [head_dim,
+  // kScoredTogether], aligned: scores[row * stride + c - begin]. What few rows take most of their time for,
+  // to turn the vectors, is done.
+  void (*scores_of_columns)(std::span<const float* const> q, const float* columns, int64_t begin, int64_t end,
+                            int64_t head_dim, float* scores, int64_t stride, float* workspace);
 
   // out[head_dim] = R(x) in; out is not in.
   void (*rotate)(const float* in, int64_t x, const RotationTable& table, float* out);

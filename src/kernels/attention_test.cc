@@ -586,6 +586,39 @@ TEST_P(AttentionTest, ScoresArePlainDotProducts) {
   }
 }
 
+TEST_P(AttentionTest, ScoresOfColumnsAreThoseOfRows) {
+  constexpr int64_t kMostRows = 61;
+  const Case c(96, kMostRows, kScoredTogether, PairLayout::kInterleaved);
+  std::vector<const float*> q;
+  for (int64_t r = 0; r < kMostRows; ++r) q.push_back(c.q.data() + r * 96);
+  for (const int64_t d : {96, 91}) {
+    Buffer<float> columns(d * kScoredTogether);
+    for (int64_t j = 0; j < kScoredTogether; ++j) {
+      for (int64_t m = 0; m < d; ++m) columns[m * kScoredTogether + j] = c.k[j * d + m];
+    }
+    std::vector<float> of_rows(kMostRows * kScoredTogether);
+    kernels().scores(q, c.k.data(), kScoredTogether, d, of_rows.data(), kScoredTogether, workspace());
+    for (const int64_t n_rows : {1, 2, 3, 4, 24, 27, 61}) {
+      for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
+               {0, 64}, {0, 1}, {5, 6}, {63, 64}, {0, 40}, {17, 64}, {16, 32}, {7, 57}, {8, 8}}) {
+        constexpr int64_t kStride = 70;
+        std::vector<float> scores(kMostRows * kStride, -1);
+        kernels().scores_of_columns(std::span(q).first(static_cast<std::size_t>(n_rows)), columns.data(),
+                                    begin, end, d, scores.data(), kStride, workspace());
+        for (int64_t r = 0; r < kMostRows; ++r) {
+          for (int64_t j = 0; j < kStride; ++j) {
+            const bool asked = r < n_rows && j < end - begin;
+            const float expected =
+                asked ? of_rows[static_cast<std::size_t>(r * kScoredTogether + begin + j)] : -1;
+            ASSERT_EQ(scores[static_cast<std::size_t>(r * kStride + j)], expected)
+                << n_rows << " rows, columns " << begin << " to " << end << ", " << d;
+          }
+        }
+      }
+    }
+  }
+}
+
 std::vector<Implementation<AttentionKernels>> WithBf16Products() {
   std::vector<Implementation<AttentionKernels>> list;
   for (const auto& implementation : AttentionImplementations()) {

@@ -116,9 +116,10 @@ HWY_INLINE void Transpose(const float* HWY_RESTRICT in, int64_t n_rows, int64_t 
   }
 }
 
-// out[b * out_stride + r] = sum over i in [0, n) of a[b * a_stride + i] * t[i][r], for b in [0, kCount) and r
-// in [0, kTile): the inner product of both halves of attention, and of scores. Summed in ascending i.
-template <int kCount>
+// out[b * out_stride + r] = sum over i in [0, n) of a[b * a_stride + i] * t[i * kStride + r], for b in
+// [0, kCount) and r in [0, kTile): the inner product of both halves of attention, and of scores. Summed in
+// ascending i.
+template <int kCount, int64_t kStride = kTile>
 HWY_INLINE void BlockProduct(const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT t,
                              int64_t n, float* HWY_RESTRICT out, int64_t out_stride) {
   Vec low[kCount];
@@ -126,8 +127,8 @@ HWY_INLINE void BlockProduct(const float* HWY_RESTRICT a, int64_t a_stride, cons
   HWY_UNROLL(12)
   for (int b = 0; b < kCount; ++b) low[b] = high[b] = hn::Zero(kTag);
   for (int64_t i = 0; i < n; ++i) {
-    const Vec t_low = hn::Load(kTag, t + i * kTile);
-    const Vec t_high = hn::Load(kTag, t + i * kTile + kLanes);
+    const Vec t_low = hn::Load(kTag, t + i * kStride);
+    const Vec t_high = hn::Load(kTag, t + i * kStride + kLanes);
     HWY_UNROLL(12)
     for (int b = 0; b < kCount; ++b) {
       const Vec element = hn::Set(kTag, a[b * a_stride + i]);
@@ -143,14 +144,16 @@ HWY_INLINE void BlockProduct(const float* HWY_RESTRICT a, int64_t a_stride, cons
 }
 
 // The same for any number of rows of a.
+template <int64_t kStride = kTile>
 HWY_INLINE void Product(const float* a, int64_t a_stride, int64_t n_a, const float* t, int64_t n, float* out,
                         int64_t out_stride) {
   int64_t b = 0;
   for (; b + kBlock <= n_a; b += kBlock)
-    BlockProduct<kBlock>(a + b * a_stride, a_stride, t, n, out + b * out_stride, out_stride);
+    BlockProduct<kBlock, kStride>(a + b * a_stride, a_stride, t, n, out + b * out_stride, out_stride);
   for (; b + 4 <= n_a; b += 4)
-    BlockProduct<4>(a + b * a_stride, a_stride, t, n, out + b * out_stride, out_stride);
-  for (; b < n_a; ++b) BlockProduct<1>(a + b * a_stride, a_stride, t, n, out + b * out_stride, out_stride);
+    BlockProduct<4, kStride>(a + b * a_stride, a_stride, t, n, out + b * out_stride, out_stride);
+  for (; b < n_a; ++b)
+    BlockProduct<1, kStride>(a + b * a_stride, a_stride, t, n, out + b * out_stride, out_stride);
 }
 
 // state = state * scale_state + part * scale_part.
@@ -613,6 +616,63 @@ void Scores(std::span<const float* const> q, const float* vectors, int64_t n, in
   }
 }
 
+// out[c] = sum over i in [0, n) of a[i] * t[i][c] for all columns at once, in ascending i: one row alone has
+// too few sums on two vectors to hide how long an addition takes.
+HWY_INLINE void RowTimesColumns(const float* HWY_RESTRICT a, const float* HWY_RESTRICT t, int64_t n,
+                                float* HWY_RESTRICT out) {
+  constexpr int kVectors = static_cast<int>(kScoredTogether / kLanes);
+  Vec sums[kVectors];
+  HWY_UNROLL(8)
+  for (int v = 0; v < kVectors; ++v) sums[v] = hn::Zero(kTag);
+  for (int64_t i = 0; i < n; ++i) {
+    const float* const from = t + i * kScoredTogether;
+    FetchAhead(from, kScoredTogether);
+    const Vec element = hn::Set(kTag, a[i]);
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; ++v) {
+      sums[v] = hn::MulAdd(element, hn::Load(kTag, from + v * kLanes), sums[v]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[v], kTag, out + v * kLanes);
+}
+
+void ScoresOfColumns(std::span<const float* const> q, const float* columns, int64_t begin, int64_t end,
+                     int64_t d, float* scores, int64_t stride, float* workspace) {
+  constexpr int64_t kRows = kTile / kBlock * kBlock;
+  float* const row_major = workspace;
+  float* const part = row_major + kTile * d;
+  const int64_t n_rows = static_cast<int64_t>(q.size());
+  const bool all = begin == 0 && end == kScoredTogether;
+  for (int64_t r0 = 0; r0 < n_rows; r0 += kRows) {
+    const int64_t rows_here = std::min(kRows, n_rows - r0);
+    float* const to = scores + r0 * stride;
+    if (rows_here < 4) {
+      for (int64_t r = 0; r < rows_here; ++r) {
+        const float* const row = q[static_cast<std::size_t>(r0 + r)];
+        RowTimesColumns(row, columns, d, all ? to + r * stride : part);
+        if (!all) std::copy(part + begin, part + end, to + r * stride);
+      }
+      continue;
+    }
+    for (int64_t r = 0; r < rows_here; ++r) {
+      std::copy_n(q[static_cast<std::size_t>(r0 + r)], d, row_major + r * d);
+    }
+    for (int64_t c0 = begin / kTile * kTile; c0 < end; c0 += kTile) {
+      if (begin <= c0 && c0 + kTile <= end) {
+        Product<kScoredTogether>(row_major, d, rows_here, columns + c0, d, to + c0 - begin, stride);
+        continue;
+      }
+      Product<kScoredTogether>(row_major, d, rows_here, columns + c0, d, part, kTile);
+      const int64_t first = std::max(begin, c0), last = std::min(end, c0 + kTile);
+      for (int64_t r = 0; r < rows_here; ++r) {
+        const float* const row = part + r * kTile - c0;
+        std::copy(row + first, row + last, to + r * stride + first - begin);
+      }
+    }
+  }
+}
+
 void Merge(float* a, const float* b, int64_t d) {
   if (b[d + 1] == 0) return;
   MergeInto(a, d, b, b[d], b[d + 1]);
@@ -631,6 +691,7 @@ const AttentionKernels* AttentionTable() {
                                               .column_mass_few = ColumnMassFew<KeyRun>,
                                               .column_mass_few_bf16 = ColumnMassFew<Bf16KeyRun>,
                                               .scores = Scores,
+                                              .scores_of_columns = ScoresOfColumns,
                                               .rotate = Rotate,
                                               .merge = Merge};
   return &kTable;

@@ -134,6 +134,17 @@ void Scores(std::span<const float* const> q, const float* vectors, int64_t n, in
   }
 }
 
+void ScoresOfColumns(std::span<const float* const> q, const float* columns, int64_t begin, int64_t end,
+                     int64_t d, float* scores, int64_t stride, float*) {
+  for (std::size_t row = 0; row < q.size(); ++row) {
+    for (int64_t c = begin; c < end; ++c) {
+      float sum = 0;
+      for (int64_t m = 0; m < d; ++m) sum += q[row][m] * columns[m * kScoredTogether + c];
+      scores[static_cast<int64_t>(row) * stride + c - begin] = sum;
+    }
+  }
+}
+
 }  // namespace
 
 const AttentionKernels kAttention = {.row_tile = 1,
@@ -146,6 +157,7 @@ const AttentionKernels kAttention = {.row_tile = 1,
                                      .column_mass_few = ColumnMassFew,
                                      .column_mass_few_bf16 = ColumnMassFewBf16,
                                      .scores = Scores,
+                                     .scores_of_columns = ScoresOfColumns,
                                      .rotate = RotateKey,
                                      .merge = Merge};
 
