@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <vector>
 
-#include "attention/state_archive.h"
 #include "base/check.h"
 
 namespace longheads {

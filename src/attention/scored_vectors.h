@@ -7,6 +7,7 @@
 #include <span>
 
 #include "attention/shared_blocks.h"
+#include "base/check.h"
 #include "kernels/attention.h"
 
 namespace longheads {
@@ -31,18 +32,20 @@ class ScoredVectors {
   class Place {
    public:
     void Set(int64_t head, std::span<const float> vector) {
-      float* const to = first_ + head * static_cast<int64_t>(vector.size()) * kTogether;
+      LH_CHECK(static_cast<int64_t>(vector.size()) == floats_);
+      float* const to = first_ + head * floats_ * kTogether;
       for (std::size_t m = 0; m < vector.size(); ++m) to[static_cast<int64_t>(m) * kTogether] = vector[m];
     }
 
    private:
     friend class ScoredVectors;
-    explicit Place(float* first) : first_(first) {}
+    Place(float* first, int64_t floats) : first_(first), floats_(floats) {}
 
     float* first_;  // number 0 of head 0
+    int64_t floats_;
   };
   // By now this owner's alone. Not thread-safe; the place may be written from any thread.
-  Place PlaceOf(int64_t at) { return Place(blocks_.Mutable(at / kTogether) + at % kTogether); }
+  Place PlaceOf(int64_t at) { return Place(blocks_.Mutable(at / kTogether) + at % kTogether, floats_); }
 
   // scores[row * stride + v - begin] = queries[row] . vector v of a head, for vectors [begin, end).
   // workspace: AttendWorkspace(row_tile, floats).

@@ -206,10 +206,10 @@ void AddAttentionCases(KernelCases& cases) {
     cases.Add(
         name_of("scores"), {.names = {"rows", "chunks"}, .values = {{1, 512}, {3, 512}, {480, 512}}},
         [&cases, kernels](benchmark::State& state) { Score(state, cases, kernels, /*columns=*/false); });
-    cases.Add(
-        name_of("scores_of_columns"),
-        {.names = {"rows", "chunks"}, .values = {{1, 512}, {3, 512}, {480, 512}, {1, kChunksFromMemory}}},
-        [&cases, kernels](benchmark::State& state) { Score(state, cases, kernels, /*columns=*/true); });
+    cases.Add(name_of("scores_of_columns"),
+              {.names = {"rows", "chunks"},
+               .values = {{1, 512}, {3, 512}, {480, 512}, {1, kChunksFromMemory}, {8, kChunksFromMemory}}},
+              [&cases, kernels](benchmark::State& state) { Score(state, cases, kernels, /*columns=*/true); });
   }
 }
 

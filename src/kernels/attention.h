@@ -107,13 +107,13 @@ struct AttentionKernels {
                                const RotationTable& table, float* masses, float* workspace);
 
   // scores[row * stride + c] = q[row] . vectors[c]; q rows [head_dim] each, vectors [n, head_dim] row-major.
-  // Not rotated, not scaled. For the choice of chunks.
+  // Not rotated, not scaled. For what is scored once, or was not kept for it.
   void (*scores)(std::span<const float* const> q, const float* vectors, int64_t n, int64_t head_dim,
                  float* scores, int64_t stride, float* workspace);
 
   // The same bits for vectors [begin, end) of kScoredTogether that lie as columns [head_dim,
-  // kScoredTogether], aligned: scores[row * stride + c - begin]. What few rows take most of their time for,
-  // to turn the vectors, is done.
+  // kScoredTogether], aligned: scores[row * stride + c - begin]. For the choice of chunks: few rows
+  // would take most of their time to turn the vectors.
   void (*scores_of_columns)(std::span<const float* const> q, const float* columns, int64_t begin, int64_t end,
                             int64_t head_dim, float* scores, int64_t stride, float* workspace);
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/vector_ops.h"
@@ -598,7 +599,7 @@ TEST_P(AttentionTest, ScoresOfColumnsAreThoseOfRows) {
     }
     std::vector<float> of_rows(kMostRows * kScoredTogether);
     kernels().scores(q, c.k.data(), kScoredTogether, d, of_rows.data(), kScoredTogether, workspace());
-    for (const int64_t n_rows : {1, 2, 3, 4, 24, 27, 61}) {
+    for (const int64_t n_rows : {1, 2, 3, 4, 5, 7, 11, 13, 24, 27, 61}) {
       for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
                {0, 64}, {0, 1}, {5, 6}, {63, 64}, {0, 40}, {17, 64}, {16, 32}, {7, 57}, {8, 8}}) {
         constexpr int64_t kStride = 70;

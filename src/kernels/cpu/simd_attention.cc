@@ -639,6 +639,7 @@ HWY_INLINE void RowTimesColumns(const float* HWY_RESTRICT a, const float* HWY_RE
 
 void ScoresOfColumns(std::span<const float* const> q, const float* columns, int64_t begin, int64_t end,
                      int64_t d, float* scores, int64_t stride, float* workspace) {
+  static_assert(kScoredTogether % kTile == 0);
   constexpr int64_t kRows = kTile / kBlock * kBlock;
   float* const row_major = workspace;
   float* const part = row_major + kTile * d;
@@ -646,26 +647,26 @@ void ScoresOfColumns(std::span<const float* const> q, const float* columns, int6
   const bool all = begin == 0 && end == kScoredTogether;
   for (int64_t r0 = 0; r0 < n_rows; r0 += kRows) {
     const int64_t rows_here = std::min(kRows, n_rows - r0);
+    const int64_t together = rows_here - rows_here % kBlock % 4;  // in blocks of several rows
     float* const to = scores + r0 * stride;
-    if (rows_here < 4) {
-      for (int64_t r = 0; r < rows_here; ++r) {
-        const float* const row = q[static_cast<std::size_t>(r0 + r)];
-        RowTimesColumns(row, columns, d, all ? to + r * stride : part);
-        if (!all) std::copy(part + begin, part + end, to + r * stride);
-      }
-      continue;
+    for (int64_t r = together; r < rows_here; ++r) {
+      const float* const row = q[static_cast<std::size_t>(r0 + r)];
+      RowTimesColumns(row, columns, d, all ? to + r * stride : part);
+      if (!all) std::copy(part + begin, part + end, to + r * stride);
     }
-    for (int64_t r = 0; r < rows_here; ++r) {
+    if (together == 0) continue;
+    for (int64_t r = 0; r < together; ++r) {
       std::copy_n(q[static_cast<std::size_t>(r0 + r)], d, row_major + r * d);
     }
     for (int64_t c0 = begin / kTile * kTile; c0 < end; c0 += kTile) {
+      if (r0 == 0) FetchAhead(columns + c0 * d, kTile * d);  // each tile its share of the next block
       if (begin <= c0 && c0 + kTile <= end) {
-        Product<kScoredTogether>(row_major, d, rows_here, columns + c0, d, to + c0 - begin, stride);
+        Product<kScoredTogether>(row_major, d, together, columns + c0, d, to + c0 - begin, stride);
         continue;
       }
-      Product<kScoredTogether>(row_major, d, rows_here, columns + c0, d, part, kTile);
+      Product<kScoredTogether>(row_major, d, together, columns + c0, d, part, kTile);
       const int64_t first = std::max(begin, c0), last = std::min(end, c0 + kTile);
-      for (int64_t r = 0; r < rows_here; ++r) {
+      for (int64_t r = 0; r < together; ++r) {
         const float* const row = part + r * kTile - c0;
         std::copy(row + first, row + last, to + r * stride + first - begin);
       }
