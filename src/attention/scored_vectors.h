@@ -1,8 +1,9 @@
 // Vectors of a policy's state that stand for blocks of the text, of one or more heads, and the scores of
 // queries against them. Those of a head lie as columns, kTogether side by side, so that no score needs them
-// turned: a generated token's few queries meet them at the speed of memory.
+// turned: a generated token's queries are too few to pay for that.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
