@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <atomic>
+#include <optional>
 
 #include "attention/near_keys.h"
 #include "base/check.h"
+#include "base/pause.h"
 
 namespace longheads {
 
@@ -20,15 +22,6 @@ struct AttentionExecutor::Scratch {
   Buffer<float> workspace;    // the kernels' own
   std::vector<float> masses;  // [rows, kMaxRun] of a page
   AttentionCounts counts;
-};
-
-// What one thread of RunFew does at a time: a part of a segment, or all of one that enters as a key.
-struct AttentionExecutor::Item {
-  std::size_t block;
-  const PlanSegment* segment;
-  int64_t begin;
-  int64_t end;
-  int64_t state;  // offset into states_: one per row of the segment
 };
 
 namespace {
@@ -322,8 +315,209 @@ class AttentionExecutor::Run {
   Scratch& scratch_;
 };
 
+namespace {
+
+void FinishRow(const float* state, const QueryBlock& block, int64_t row, const HeadShape& shape) {
+  const int64_t d = shape.head_dim;
+  const QueryToken& token = block.tokens[static_cast<std::size_t>(row / shape.group())];
+  const int64_t head = block.kv_head * shape.group() + row % shape.group();
+  FinishState(state, d, token.out + (head - block.first_out_head) * d);
+  if (token.softmax != nullptr) std::copy_n(state + d, 2, token.softmax + 2 * head);
+}
+
+}  // namespace
+
+// What the threads of RunFew share. Each makes plans while some are to be made, then attends to pieces of
+// those that are there; who does the last piece of a block merges them.
+class AttentionExecutor::Few {
+ public:
+  explicit Few(AttentionExecutor& executor) : executor_(executor) {}
+
+  // While nobody works.
+  void Start(std::span<const QueryBlock> blocks, const KeyPlane& plane, const PlanMaker& make_plan,
+             const std::function<void()>& on_last_plan) {
+    queries_ = blocks;
+    plane_ = &plane;
+    make_plan_ = &make_plan;
+    on_last_plan_ = &on_last_plan;
+    while (blocks_.size() < blocks.size()) blocks_.push_back(std::make_unique<Block>());
+    for (const auto& block : blocks_) block->planned.store(false, std::memory_order_relaxed);
+    next_plan_.store(0, std::memory_order_relaxed);
+    plans_.store(0, std::memory_order_relaxed);
+  }
+
+  // On each thread that takes part. What one of them throws ends the work of all.
+  void Work(int thread) {
+    try {
+      for (;;) {
+        const std::size_t b = next_plan_.fetch_add(1, std::memory_order_relaxed);
+        if (b >= queries_.size()) break;
+        MakePlan(b, thread);
+      }
+      for (;;) {
+        const uint32_t plans = plans_.load(std::memory_order_acquire);
+        if ((plans & kFailed) != 0) return;
+        // What is in memory first: the rest comes meanwhile.
+        if (AttendToOne(&Block::in_memory, thread) || AttendToOne(&Block::on_disk, thread)) continue;
+        if (plans == queries_.size()) return;
+        AwaitPlan(plans);
+      }
+    } catch (...) {
+      plans_.fetch_or(kFailed, std::memory_order_relaxed);
+      plans_.notify_all();
+      throw;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kCacheLine = 64;
+  static constexpr uint32_t kFailed = uint32_t{1} << 31;
+
+  // A part of a segment, or all of one that enters as a key.
+  struct Piece {
+    const PlanSegment* segment;
+    int64_t begin;
+    int64_t end;
+    int64_t state;  // offset into the block's states: one per row of the segment
+  };
+  // Some of a block's pieces, in the plan's order, of which each is taken once.
+  struct Share {
+    std::vector<std::size_t> pieces;
+    alignas(kCacheLine) std::atomic<std::size_t> next{0};
+
+    std::optional<std::size_t> Take() {
+      if (next.load(std::memory_order_relaxed) >= pieces.size()) return std::nullopt;
+      const std::size_t at = next.fetch_add(1, std::memory_order_relaxed);
+      return at < pieces.size() ? std::optional(pieces[at]) : std::nullopt;
+    }
+    void Clear() {
+      pieces.clear();
+      next.store(0, std::memory_order_relaxed);
+    }
+  };
+  struct Block {
+    const Plan* plan = nullptr;
+    std::vector<Piece> pieces;  // in the plan's order
+    Share in_memory, on_disk;
+    std::vector<float> states;
+    alignas(kCacheLine) std::atomic<std::size_t> n_left{0};  // pieces to be done
+    alignas(kCacheLine) std::atomic<bool> planned{false};    // all else is there
+  };
+
+  void MakePlan(std::size_t b, int thread) {
+    Block& block = *blocks_[b];
+    block.plan = &(*make_plan_)(b, thread);
+    const int64_t floats = StateFloats(executor_.shape_.head_dim);
+    AttentionCounts& counts = executor_.scratch_[static_cast<std::size_t>(thread)]->counts;
+    int64_t n_states = 0;
+    block.pieces.clear();
+    block.in_memory.Clear();
+    block.on_disk.Clear();
+    for (const PlanSegment& segment : block.plan->segments) {
+      const auto add = [&](int64_t begin, int64_t end) {
+        Share& share = InMemory(queries_[b], segment, begin) ? block.in_memory : block.on_disk;
+        share.pieces.push_back(block.pieces.size());
+        block.pieces.push_back({&segment, begin, end, n_states * floats});
+        n_states += segment.row_end - segment.row_begin;
+        counts.keys_read += static_cast<double>(end - begin);
+      };
+      if (segment.as_key != PlanSegment::kNoKey) {
+        add(segment.key_begin, segment.key_end);
+        ++counts.keys_read;
+      } else {
+        ForEachPart(segment, /*n_pages=*/1, add);
+      }
+    }
+    block.states.resize(static_cast<std::size_t>(n_states * floats));
+    block.n_left.store(block.pieces.size(), std::memory_order_relaxed);
+    if (block.pieces.empty()) Merge(b, thread);
+    block.planned.store(true, std::memory_order_release);
+    const uint32_t before = plans_.fetch_add(1, std::memory_order_acq_rel);
+    plans_.notify_all();  // a system call only where one sleeps
+    if (before + 1 == queries_.size()) (*on_last_plan_)();
+  }
+
+  static bool InMemory(const QueryBlock& queries, const PlanSegment& segment, int64_t begin) {
+    const KvSequence& kv = *queries.sequences[static_cast<std::size_t>(segment.sequence)].kv;
+    return !kv.on_disk() || segment.listed || kv.IsNear(queries.layer, queries.kv_head, begin / kPageTokens);
+  }
+
+  // Until there are more plans than so many.
+  void AwaitPlan(uint32_t plans) {
+    constexpr int kSpins = 2000;  // some 50 microseconds, which a plan takes where a text is long
+    for (int spin = 0; spin < kSpins; ++spin) {
+      if (plans_.load(std::memory_order_relaxed) != plans) return;
+      Pause();
+    }
+    plans_.wait(plans, std::memory_order_relaxed);
+  }
+
+  // False where none is left of the plans that are there.
+  bool AttendToOne(Share Block::*share, int thread) {
+    for (std::size_t b = 0; b < queries_.size(); ++b) {
+      Block& block = *blocks_[b];
+      if (!block.planned.load(std::memory_order_acquire)) continue;
+      const std::optional<std::size_t> at = (block.*share).Take();
+      if (!at) continue;
+      Attend(b, block.pieces[*at], thread);
+      if (block.n_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Merge(b, thread);
+      return true;
+    }
+    return false;
+  }
+
+  void Attend(std::size_t b, const Piece& piece, int thread) {
+    Block& block = *blocks_[b];
+    const PlanSegment& segment = *piece.segment;
+    const int64_t d = executor_.shape_.head_dim;
+    const auto state_of = [&](int64_t k) {
+      return block.states.data() + piece.state + (k - segment.row_begin) * StateFloats(d);
+    };
+    for (int64_t k = segment.row_begin; k < segment.row_end; ++k) ClearState(state_of(k), d);
+    Run run(executor_, queries_[b], *block.plan, *plane_,
+            *executor_.scratch_[static_cast<std::size_t>(thread)]);
+    if (segment.as_key != PlanSegment::kNoKey) {
+      run.AttendAsKey(segment, /*few=*/true, state_of);
+    } else {
+      run.Attend(segment, piece.begin, piece.end, /*few=*/true, state_of);
+    }
+  }
+
+  // In the plan's order, whatever the order in which pieces were done.
+  void Merge(std::size_t b, int thread) {
+    const QueryBlock& queries = queries_[b];
+    const Block& block = *blocks_[b];
+    const HeadShape& shape = executor_.shape_;
+    const int64_t d = shape.head_dim;
+    const int64_t floats = StateFloats(d);
+    const int64_t n_rows = static_cast<int64_t>(queries.tokens.size()) * shape.group();
+    std::vector<float>& states = executor_.scratch_[static_cast<std::size_t>(thread)]->states;
+    states.resize(static_cast<std::size_t>(n_rows * floats));
+    for (int64_t row = 0; row < n_rows; ++row) ClearState(states.data() + row * floats, d);
+    for (const Piece& piece : block.pieces) {
+      for (int64_t k = piece.segment->row_begin; k < piece.segment->row_end; ++k) {
+        const int32_t row = block.plan->rows[static_cast<std::size_t>(k)].row;
+        executor_.kernels_.merge(states.data() + row * floats,
+                                 block.states.data() + piece.state + (k - piece.segment->row_begin) * floats,
+                                 d);
+      }
+    }
+    for (int64_t row = 0; row < n_rows; ++row) FinishRow(states.data() + row * floats, queries, row, shape);
+  }
+
+  AttentionExecutor& executor_;
+  std::span<const QueryBlock> queries_;
+  const KeyPlane* plane_ = nullptr;
+  const PlanMaker* make_plan_ = nullptr;
+  const std::function<void()>* on_last_plan_ = nullptr;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  alignas(kCacheLine) std::atomic<std::size_t> next_plan_{0};
+  // How many are there, with kFailed once anything threw.
+  alignas(kCacheLine) std::atomic<uint32_t> plans_{0};
+};
+
 AttentionExecutor::AttentionExecutor(const AttentionKernels& kernels, const HeadShape& shape, int n_threads)
-    : shape_(shape), kernels_(kernels) {
+    : shape_(shape), kernels_(kernels), few_(std::make_unique<Few>(*this)) {
   for (int thread = 0; thread < n_threads; ++thread) {
     auto scratch = std::make_unique<Scratch>();
     scratch->page.Reset(2 * kPageTokens * shape.head_dim);
@@ -340,18 +534,6 @@ AttentionCounts AttentionExecutor::counts() const {
   for (const auto& scratch : scratch_) sum.Add(scratch->counts);
   return sum;
 }
-
-namespace {
-
-void FinishRow(const float* state, const QueryBlock& block, int64_t row, const HeadShape& shape) {
-  const int64_t d = shape.head_dim;
-  const QueryToken& token = block.tokens[static_cast<std::size_t>(row / shape.group())];
-  const int64_t head = block.kv_head * shape.group() + row % shape.group();
-  FinishState(state, d, token.out + (head - block.first_out_head) * d);
-  if (token.softmax != nullptr) std::copy_n(state + d, 2, token.softmax + 2 * head);
-}
-
-}  // namespace
 
 void AttentionExecutor::RunBlock(const QueryBlock& block, const Plan& plan, const KeyPlane& plane, int thread,
                                  const CancelToken* cancel) {
@@ -384,78 +566,11 @@ void AttentionExecutor::RunBlock(const QueryBlock& block, const Plan& plan, cons
   }
 }
 
-void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, std::span<const Plan> plans,
-                               const KeyPlane& plane, ThreadPool& pool) {
+void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, const KeyPlane& plane, ThreadPool& pool,
+                               const PlanMaker& make_plan, const std::function<void()>& on_last_plan) {
   LH_CHECK(pool.n_threads() <= static_cast<int>(scratch_.size()));
-  const int64_t d = shape_.head_dim;
-  const int64_t group = shape_.group();
-  const int64_t state_floats = StateFloats(d);
-  items_.clear();
-  int64_t n_states = 0;
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    for (const PlanSegment& segment : plans[b].segments) {
-      const auto add = [&](int64_t begin, int64_t end) {
-        items_.push_back({b, &segment, begin, end, n_states * state_floats});
-        n_states += segment.row_end - segment.row_begin;
-        scratch_[0]->counts.keys_read += static_cast<double>(end - begin);
-      };
-      if (segment.as_key != PlanSegment::kNoKey) {
-        add(segment.key_begin, segment.key_end);
-        ++scratch_[0]->counts.keys_read;
-      } else {
-        ForEachPart(segment, /*n_pages=*/1, add);
-      }
-    }
-  }
-  states_.resize(static_cast<std::size_t>(n_states * state_floats));
-
-  // What is in memory first: the rest comes meanwhile.
-  order_.resize(items_.size());
-  std::iota(order_.begin(), order_.end(), std::size_t{0});
-  std::partition(order_.begin(), order_.end(), [&](std::size_t index) {
-    const Item& item = items_[index];
-    const AttentionSequence& sequence =
-        blocks[item.block].sequences[static_cast<std::size_t>(item.segment->sequence)];
-    if (!sequence.kv->on_disk() || item.segment->listed) return true;
-    return sequence.kv->IsNear(blocks[item.block].layer, blocks[item.block].kv_head,
-                               item.begin / kPageTokens);
-  });
-
-  pool.Run(static_cast<int64_t>(items_.size()), [&](int64_t index, int thread) {
-    const Item& item = items_[order_[static_cast<std::size_t>(index)]];
-    const PlanSegment& segment = *item.segment;
-    const auto state_of = [&](int64_t k) {
-      return states_.data() + item.state + (k - segment.row_begin) * state_floats;
-    };
-    for (int64_t k = segment.row_begin; k < segment.row_end; ++k) ClearState(state_of(k), d);
-    Run run(*this, blocks[item.block], plans[item.block], plane, *scratch_[static_cast<std::size_t>(thread)]);
-    if (segment.as_key != PlanSegment::kNoKey) {
-      run.AttendAsKey(segment, /*few=*/true, state_of);
-    } else {
-      run.Attend(segment, item.begin, item.end, /*few=*/true, state_of);
-    }
-  });
-
-  // Few rows: one after the other, in the order of the items, which is the plans'.
-  Scratch& scratch = *scratch_[0];
-  std::size_t next = 0;
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    const QueryBlock& block = blocks[b];
-    const int64_t n_rows = static_cast<int64_t>(block.tokens.size()) * group;
-    scratch.states.resize(static_cast<std::size_t>(n_rows * state_floats));
-    for (int64_t row = 0; row < n_rows; ++row) ClearState(scratch.states.data() + row * state_floats, d);
-    for (; next < items_.size() && items_[next].block == b; ++next) {
-      const Item& item = items_[next];
-      for (int64_t k = item.segment->row_begin; k < item.segment->row_end; ++k) {
-        const int32_t row = plans[b].rows[static_cast<std::size_t>(k)].row;
-        kernels_.merge(scratch.states.data() + row * state_floats,
-                       states_.data() + item.state + (k - item.segment->row_begin) * state_floats, d);
-      }
-    }
-    for (int64_t row = 0; row < n_rows; ++row) {
-      FinishRow(scratch.states.data() + row * state_floats, block, row, shape_);
-    }
-  }
+  few_->Start(blocks, plane, make_plan, on_last_plan);
+  pool.Run(pool.n_threads(), [this](int64_t, int thread) { few_->Work(thread); });
 }
 
 void AttentionExecutor::ReadAhead(const QueryBlock& block, const Plan& plan, int thread, bool remember) {

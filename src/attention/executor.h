@@ -2,7 +2,9 @@
 // segments and rotations, and no method.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -54,11 +56,16 @@ class AttentionExecutor {
   void RunBlock(const QueryBlock& block, const Plan& plan, const KeyPlane& plane, int thread,
                 const CancelToken* cancel);
 
-  // Decode, query-major: few rows, many segments; the segments of all blocks are shared out over the pool,
-  // which has at most n_threads, and their partial states merged in the plans' order. Differs from RunBlock
-  // in the order of summation inside a page.
-  void RunFew(std::span<const QueryBlock> blocks, std::span<const Plan> plans, const KeyPlane& plane,
-              ThreadPool& pool);
+  // Makes the plan of blocks[block] and gives it, on one of the pool's threads; it stays until RunFew is
+  // done.
+  using PlanMaker = std::function<const Plan&(std::size_t block, int thread)>;
+
+  // Decode, query-major: few rows, many segments. The pool's threads, at most n_threads, make the blocks'
+  // plans and share out the segments of those that are there, while others are still made. Who made the last
+  // plan calls on_last_plan. Partial states are merged in each plan's order. Differs from RunBlock in the
+  // order of summation inside a page.
+  void RunFew(std::span<const QueryBlock> blocks, const KeyPlane& plane, ThreadPool& pool,
+              const PlanMaker& make_plan, const std::function<void()>& on_last_plan);
 
   // While nothing runs.
   AttentionCounts counts() const;
@@ -76,15 +83,13 @@ class AttentionExecutor {
 
  private:
   struct Scratch;
-  struct Item;
   class Run;
+  class Few;
 
   HeadShape shape_;
   const AttentionKernels& kernels_;
   std::vector<std::unique_ptr<Scratch>> scratch_;  // one per thread
-  std::vector<Item> items_;                        // of RunFew
-  std::vector<std::size_t> order_;                 // in which they run
-  std::vector<float> states_;
+  std::unique_ptr<Few> few_;
 };
 
 }  // namespace longheads

@@ -429,6 +429,7 @@ void LongHeads::ScoreChunks(const QueryBlock& block, int64_t first, int64_t last
   // In the order in which they lie in memory: of so many chunks the first head's, then the next one's.
   for (int64_t begin = 0; begin < n_chunks; begin += ScoredVectors::kTogether) {
     const int64_t end = std::min(n_chunks, begin + ScoredVectors::kTogether);
+    if (end < n_chunks) state.representations().Fetch(block.kv_head * (per_head ? group : 1), end);
     for (int64_t g = 0; g < group; ++g) {
       const auto queries =
           std::span(scratch.queries)

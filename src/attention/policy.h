@@ -152,7 +152,8 @@ class Policy {
   virtual void Extend(const StepInput&, PolicyState&) const {}
 
   // The plan of one KV head's block of queries; the sequences' states know every token up to the block's
-  // last. Called from several threads at once, each with a scratch of its own.
+  // last. Called from several threads at once, each with a scratch of its own, while plans of other heads
+  // run.
   virtual void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
                          PolicyScratch& scratch, Plan& plan) const = 0;
 

@@ -1,6 +1,7 @@
 #include "attention/runner.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace longheads {
 namespace {
@@ -204,22 +205,24 @@ void AttentionRunner::Decode(const Policy& policy, std::span<const AttendingSequ
         {.layer = rows.layer, .kv_head = head, .tokens = tokens_, .sequences = views_, .observer = observer});
   }
   PolicyWork& work = WorkOf(policy);
-  pool_.Run(shape_.n_kv_heads, [&](int64_t head, int thread) {
-    const QueryBlock& block = blocks_[static_cast<std::size_t>(head)];
-    Plan& plan = plans_[static_cast<std::size_t>(head)];
+  const auto make_plan = [&](std::size_t head, int thread) -> const Plan& {
+    const QueryBlock& block = blocks_[head];
+    Plan& plan = plans_[head];
     plan.Clear();
     policy.BuildPlan(block, Phase::kDecode, executor_.kernels(),
                      *work.scratch[static_cast<std::size_t>(thread)], plan);
     if (observer != nullptr) observer->OnPlan(policy, block, Phase::kDecode, plan);
     executor_.ReadAhead(block, plan, thread, /*remember=*/true);
-  });
+    return plan;
+  };
   // Texts are read by the same heads in the same places, mostly: what the next layer looked at for the last
   // token, or the first layer for this one.
-  for (const AttendingSequence& sequence : sequences) {
-    sequence.kv->Expect((rows.layer + 1) % sequence.kv->geometry().n_layers);
-  }
-  executor_.RunFew(blocks_, std::span(plans_).first(static_cast<std::size_t>(shape_.n_kv_heads)), plane,
-                   pool_);
+  const auto expect = [&] {
+    for (const AttendingSequence& sequence : sequences) {
+      sequence.kv->Expect((rows.layer + 1) % sequence.kv->geometry().n_layers);
+    }
+  };
+  executor_.RunFew(blocks_, plane, pool_, std::ref(make_plan), std::ref(expect));
   if (observer != nullptr) observer->OnLayerDone(rows.layer);
   if (!observes) return;
   for (int64_t i = 0; i < n; ++i) {

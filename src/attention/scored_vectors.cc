@@ -20,9 +20,19 @@ void ScoredVectors::Score(std::span<const float* const> queries, int64_t head, i
   for (int64_t first = begin, last = 0; first < end; first = last) {
     const int64_t block = first / kTogether;
     last = std::min(end, (block + 1) * kTogether);
+    if (last < end) Fetch(head, last);
     kernels.scores_of_columns(queries, blocks_[block] + head * floats_ * kTogether, first - block * kTogether,
                               last - block * kTogether, floats_, scores + first - begin, stride, workspace);
   }
+}
+
+void ScoredVectors::Fetch(int64_t head, int64_t at) const {
+  constexpr int64_t kLine = 64, kMost = 8192;  // bytes; as far ahead as kernels ask at most
+  LH_CHECK(at % kTogether == 0);
+  const auto* const from =
+      reinterpret_cast<const std::byte*>(blocks_[at / kTogether] + head * floats_ * kTogether);
+  const int64_t bytes = std::min<int64_t>(kMost, floats_ * kTogether * static_cast<int64_t>(sizeof(float)));
+  for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(from + i, /*rw=*/0, /*locality=*/2);
 }
 
 void ScoredVectors::Write(int64_t begin, int64_t end, StateWriter& out) const {

@@ -53,6 +53,10 @@ class ScoredVectors {
   void Score(std::span<const float* const> queries, int64_t head, int64_t begin, int64_t end,
              const AttentionKernels& kernels, float* workspace, float* scores, int64_t stride) const;
 
+  // Asks for the beginning of a head's block of vectors, which begins at `at`, a multiple of kTogether:
+  // within one, kernels ask for what they read next, but not for the next block, which lies elsewhere.
+  void Fetch(int64_t head, int64_t at) const;
+
   // Vectors [begin, end), one after the other, of all heads each.
   void Write(int64_t begin, int64_t end, StateWriter& out) const;
   // [begin, end) as written, of which [0, begin) are there; later ones go.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <mutex>
 
 #include "base/check.h"
@@ -237,7 +238,7 @@ void OneLayer::DecodeTogether(std::span<OneLayer* const> sequences,
     layer.Reserve(layer.size() + 1);
     attending.push_back(layer.Attending());
   }
-  std::vector<float> out(q.size());
+  std::vector<float> out(q.size(), std::numeric_limits<float>::quiet_NaN());
   const auto remember = [&](const QueryBlock& block, Plan& plan) {
     if (sequences[0]->mutation) sequences[0]->mutation(block, plan);
     for (std::size_t s = 0; s < sequences.size(); ++s) {

@@ -1,0 +1,138 @@
+// A generated token's attention: plans that are made, and pieces that are attended to, by several threads at
+// once.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <new>
+#include <thread>
+
+#include "attention/full.h"
+#include "tests/support/layer_inputs.h"
+#include "tests/support/one_layer.h"
+
+namespace longheads {
+namespace {
+
+constexpr HeadShape kShape{.n_heads = 9, .n_kv_heads = 3, .head_dim = 64};
+constexpr int64_t kPrompt = 700, kTokens = 703;  // three pages
+
+std::function<void()> on_piece;  // called before each
+
+const AttentionKernels& Fastest() {
+  static const AttentionKernels& kernels =
+      *ChooseImplementation(AttentionImplementations(), "auto", "attention")->table;
+  return kernels;
+}
+
+const AttentionKernels& Watched() {
+  static const AttentionKernels kernels = [] {
+    AttentionKernels k = Fastest();
+    k.attend_few = [](std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table,
+                      float* workspace) {
+      if (on_piece) on_piece();
+      Fastest().attend_few(rows, run, table, workspace);
+    };
+    return k;
+  }();
+  return kernels;
+}
+
+class RunFewTest : public testing::Test {
+ protected:
+  // Full attention that tells whose plan it makes for a generated token.
+  class Full : public FullAttention {
+   public:
+    Full() : FullAttention(kShape, kTokens) {}
+    std::function<void(int64_t kv_head)> on_plan;
+
+    void BuildPlan(const QueryBlock& block, Phase phase, const AttentionKernels& kernels,
+                   PolicyScratch& scratch, Plan& plan) const override {
+      if (phase == Phase::kDecode && on_plan) on_plan(block.kv_head);
+      FullAttention::BuildPlan(block, phase, kernels, scratch, plan);
+    }
+  };
+
+  void TearDown() override { on_piece = nullptr; }
+
+  OneLayer Read(int n_threads) const {
+    OneLayer layer({.policy = policy_,
+                    .kernels = Watched(),
+                    .shape = kShape,
+                    .max_tokens = kTokens,
+                    .n_threads = n_threads});
+    layer.Prefill(inputs_, kPrompt);
+    return layer;
+  }
+
+  Full policy_;
+  const LayerInputs inputs_ = UniformInputs(kShape, kTokens, 3);
+};
+
+TEST_F(RunFewTest, WhatThrowsEndsItsStepAndHarmsNoOther) {
+  OneLayer undisturbed = Read(1);
+  while (undisturbed.size() < kTokens) undisturbed.Decode(inputs_);
+  for (const int n_threads : {1, 2, 3, 8}) {
+    for (const int64_t of_plans : {0, 1, 2}) {
+      OneLayer layer = Read(n_threads);
+      while (layer.size() < kTokens) {
+        policy_.on_plan = [&](int64_t kv_head) {
+          if (kv_head == of_plans) throw std::bad_alloc();
+        };
+        EXPECT_THROW(layer.Decode(inputs_), std::bad_alloc);
+        policy_.on_plan = nullptr;
+        layer.Decode(inputs_);
+      }
+      EXPECT_EQ(layer.out(), undisturbed.out()) << n_threads << " threads, the plan of head " << of_plans;
+    }
+    for (const int of_pieces : {0, 1, 4, 8}) {  // there are nine
+      OneLayer layer = Read(n_threads);
+      while (layer.size() < kTokens) {
+        std::atomic<int> n = 0;
+        on_piece = [&] {
+          if (n++ == of_pieces) throw std::bad_alloc();
+        };
+        EXPECT_THROW(layer.Decode(inputs_), std::bad_alloc);
+        on_piece = nullptr;
+        layer.Decode(inputs_);
+      }
+      EXPECT_EQ(layer.out(), undisturbed.out()) << n_threads << " threads, piece " << of_pieces;
+    }
+  }
+}
+
+TEST_F(RunFewTest, PiecesAreAttendedToWhileAnotherPlanIsMade) {
+  OneLayer layer = Read(2);
+  std::atomic<bool> attended = false;
+  on_piece = [&] { attended = true; };
+  bool seen = false;
+  policy_.on_plan = [&](int64_t kv_head) {
+    if (kv_head < 2) return;
+    // The other thread may be a while in coming.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!attended && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    seen = attended;
+  };
+  layer.Decode(inputs_);
+  EXPECT_TRUE(seen);
+}
+
+TEST_F(RunFewTest, AHeadThatSeesNothingIsZero) {
+  for (const int n_threads : {1, 4}) {
+    OneLayer whole = Read(n_threads), layer = Read(n_threads);
+    whole.Decode(inputs_);
+    layer.mutation = [](const QueryBlock& block, Plan& plan) {
+      if (block.kv_head == 1) plan.Clear();
+    };
+    layer.Decode(inputs_);
+    const int64_t group = kShape.group() * kShape.head_dim;
+    for (int64_t i = 0; i < 3 * group; ++i) {
+      const auto at = static_cast<std::size_t>(kPrompt * 3 * group + i);
+      ASSERT_EQ(layer.out()[at], i / group == 1 ? 0.0f : whole.out()[at]) << n_threads << " threads, " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longheads
