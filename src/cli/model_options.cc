@@ -162,6 +162,8 @@ Result<EngineOptions> EngineOptionsOf(const ModelOptions& options) {
   LH_ASSIGN(const std::string path, FindModel(options.model));
   LH_ASSIGN(const uint64_t kv_ram, SizeOption("--kv-ram", options.kv_ram));
   LH_ASSIGN(const uint64_t kv_disk_max, SizeOption("--kv-disk-max", options.kv_disk_max));
+  const int64_t block_parts = options.kv_blocks != 0 ? options.kv_blocks : BlockFit::kMostParts;
+  LH_TRY(CheckBlockParts(block_parts));
   return EngineOptions{.model_path = path,
                        .attention = options.attention,
                        .compute = options.compute,
@@ -171,13 +173,25 @@ Result<EngineOptions> EngineOptionsOf(const ModelOptions& options) {
                        .kv_ram = kv_ram,
                        .kv_disk = options.kv_disk,
                        .kv_disk_max = kv_disk_max,
-                       .block_parts = options.kv_blocks != 0 ? options.kv_blocks : BlockFit::kMostParts,
+                       .block_parts = block_parts,
                        .threads = options.threads,
                        .rope = options.rope};
 }
 
+Result<EngineOptions> OverflowOptionsOf(const ModelOptions& options) {
+  LH_ASSIGN(EngineOptions engine, EngineOptionsOf(options));
+  if (engine.kv_ram > 0) return engine;
+  const char* const given = options.kv_disk != ModelOptions().kv_disk ? "--kv-disk"
+                            : engine.kv_disk_max > 0                  ? "--kv-disk-max"
+                            : options.kv_blocks != 0                  ? "--kv-blocks"
+                                                                      : nullptr;
+  if (given == nullptr) return engine;
+  return InvalidInput(
+      fmt::format("{} has no effect without --kv-ram SIZE: keys and values stay in memory", given));
+}
+
 Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options) {
-  LH_ASSIGN(const EngineOptions engine, EngineOptionsOf(options));
+  LH_ASSIGN(const EngineOptions engine, OverflowOptionsOf(options));
   return LoadEngine(engine);
 }
 

@@ -37,6 +37,9 @@ Result<std::string> FindModel(const std::string& model);
 
 // What was typed, checked so far as that can be without the model.
 Result<EngineOptions> EngineOptionsOf(const ModelOptions& options);
+// The same where no context file takes keys and values: without --kv-ram they stay in memory, and what says
+// where else they go, and how, is refused.
+Result<EngineOptions> OverflowOptionsOf(const ModelOptions& options);
 Result<std::unique_ptr<Engine>> LoadEngine(const ModelOptions& options);
 // Where pages may go to options.kv_disk, and cannot, the error names the flag.
 Result<std::unique_ptr<Engine>> LoadEngine(const EngineOptions& options);

@@ -1,5 +1,7 @@
 #include "engine/block_parts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -18,6 +20,12 @@ int64_t BlockParts(double disk_speed, double kv_bytes_per_token, double reading_
   };
   while (parts > BlockFit::kLeastParts && !(share() <= kShareOfTime)) parts /= 2;
   return parts;
+}
+
+Status CheckBlockParts(int64_t parts) {
+  if (parts >= BlockFit::kLeastParts && parts <= BlockFit::kMostParts) return {};
+  return InvalidInput(fmt::format("--kv-blocks is {}, but must be between {} and {}, or 0", parts,
+                                  BlockFit::kLeastParts, BlockFit::kMostParts));
 }
 
 bool BlockPartsMatter(const Engine& engine, int64_t n_tokens) {

@@ -14,6 +14,9 @@ namespace longheads {
 // the disk a fifth of the time at most. Speeds are bytes and tokens a second.
 int64_t BlockParts(double disk_speed, double kv_bytes_per_token, double reading_speed);
 
+// Refuses numbers of parts that --kv-blocks may not have.
+Status CheckBlockParts(int64_t parts);
+
 // Whether the blocks of a text of n tokens depend on it: a short one, or one for whose activations memory has
 // little room, is read in the same blocks by any parts.
 bool BlockPartsMatter(const Engine& engine, int64_t n_tokens);

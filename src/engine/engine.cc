@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/cores.h"
 #include "base/memory.h"
+#include "engine/block_parts.h"
 #include "engine/esa_compression.h"
 #include "model/gguf_vocabulary.h"
 #include "tokenizer/chat_prompt.h"
@@ -67,15 +68,21 @@ Status CheckInt8(const ModelWeights& weights, ComputeType compute, const std::st
 // and save little (docs/performance.md).
 Result<bool> KeepsPacked(const std::string& name, ComputeType compute, const GemmKernels& gemm,
                          const ModelWeights& weights) {
+  if (name != "auto" && name != "on" && name != "off") {
+    return InvalidInput(fmt::format("--packed-weights is '{}', but must be auto, on or off", name));
+  }
   if (name == "off") return false;
+  if (OfPrompts(compute) == ComputeType::kInt8) {
+    if (name == "auto") return false;
+    return InvalidInput(
+        "--packed-weights on has no effect on the int8 products that --compute says, or auto chose: leave it "
+        "out, or name another --compute");
+  }
   const uint64_t bytes = PackedBytes(weights, compute, gemm), free = AvailableMemory();
   const uint64_t integers = TokensInIntegers(compute) ? Int8Bytes(weights) : 0;  // laid out before
   const uint64_t available = free - std::min(free, integers);
   if (name == "auto")
     return OfPrompts(compute) == ComputeType::kBF16 && gemm.native_bf16 && bytes <= available / 4;
-  if (name != "on") {
-    return InvalidInput(fmt::format("--packed-weights is '{}', but must be auto, on or off", name));
-  }
   if (bytes <= available) return true;
   return MakeError(ErrorKind::kOutOfMemory,
                    fmt::format("--packed-weights on keeps {} of packed weights, and there are {} of memory: "
@@ -94,10 +101,10 @@ Result<KvType> KvTypeFromName(const std::string& name, ComputeType compute) {
 }  // namespace
 
 Error Engine::OutOfMemory() {
-  return {ErrorKind::kOutOfMemory,
-          "out of memory: use a shorter text, a smaller model, or --kv-type q8 ('longheads info -c N' "
-          "shows what a "
-          "text of N tokens takes)"};
+  return {
+      ErrorKind::kOutOfMemory,
+      "out of memory: use a shorter text, a smaller model, --kv-type q8, or --kv-ram SIZE, which keeps the "
+      "rest of a text on disk ('longheads info -c N' shows what a text of N tokens takes)"};
 }
 
 Engine::Engine() = default;
@@ -165,10 +172,7 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
     return InvalidInput(
         fmt::format("--threads is {}, but must be between 1 and {}", options.threads, kMostThreads));
   }
-  if (options.block_parts < BlockFit::kLeastParts || options.block_parts > BlockFit::kMostParts) {
-    return InvalidInput(fmt::format("--kv-blocks is {}, but must be between {} and {}, or 0",
-                                    options.block_parts, BlockFit::kLeastParts, BlockFit::kMostParts));
-  }
+  LH_TRY(CheckBlockParts(options.block_parts));
   engine->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : PhysicalCores());
   engine->weight_bytes_ = engine->file_->file_bytes();
   engine->reads_file_ = !TokensInIntegers(engine->compute_) ||

@@ -64,6 +64,7 @@ class SuiteReader {
   Result<std::string> Text(const Json& value, const std::string& place) const;
   // As it would be typed.
   Result<std::string> TypedOne(const Json& value, const std::string& place) const;
+  Result<int64_t> Count(const Json& value, const std::string& place) const;
   // Also a list, with `separator` between its values; 0: none is allowed.
   Result<std::string> Typed(const Json& value, const std::string& place, char separator) const;
   Result<std::vector<std::string>> Methods(const Json& value, const std::string& place) const;
@@ -102,6 +103,13 @@ Result<std::string> SuiteReader::TypedOne(const Json& value, const std::string& 
   if (value.is_boolean()) return std::string(value.get<bool>() ? "on" : "off");
   if (value.is_number()) return value.dump();
   return Wrong(place, "must be a text or a number");
+}
+
+Result<int64_t> SuiteReader::Count(const Json& value, const std::string& place) const {
+  LH_ASSIGN(const std::string text, TypedOne(value, place));
+  const Result<int64_t> count = ParseCount(text);
+  if (!count) return Wrong(place, count.error().message);
+  return *count;
 }
 
 Result<std::string> SuiteReader::Typed(const Json& value, const std::string& place, char separator) const {
@@ -149,9 +157,9 @@ Result<SuiteModel> SuiteReader::Model(const Json& value, const std::string& plac
     return Wrong(place, "must be the name of a GGUF file, or an object with 'file', 'compute', 'kv-type'");
   }
   LH_TRY(OnlyKeys(value, place + ".",
-                  {"file", "compute", "kv-type", "kv-ram", "kv-disk", "kv-disk-max", "rope-scaling",
-                   "rope-scale", "rope-freq-base", "rope-freq-scale", "yarn-orig-ctx", "yarn-ext-factor",
-                   "yarn-attn-factor", "yarn-beta-slow", "yarn-beta-fast"}));
+                  {"file", "compute", "kv-type", "kv-ram", "kv-disk", "kv-disk-max", "kv-blocks",
+                   "rope-scaling", "rope-scale", "rope-freq-base", "rope-freq-scale", "yarn-orig-ctx",
+                   "yarn-ext-factor", "yarn-attn-factor", "yarn-beta-slow", "yarn-beta-fast"}));
   const auto read = [&](const char* key, std::string& target) -> Status {
     if (!value.contains(key)) return {};
     LH_ASSIGN(target, Text(value[key], fmt::format("{}.{}", place, key)));
@@ -163,6 +171,9 @@ Result<SuiteModel> SuiteReader::Model(const Json& value, const std::string& plac
   LH_TRY(read("kv-ram", model.kv_ram));
   LH_TRY(read("kv-disk", model.kv_disk));
   LH_TRY(read("kv-disk-max", model.kv_disk_max));
+  if (value.contains("kv-blocks")) {
+    LH_ASSIGN(model.kv_blocks, Count(value["kv-blocks"], place + ".kv-blocks"));
+  }
   LH_ASSIGN(model.rope, Rope(value, place));
   return model;
 }
@@ -186,11 +197,7 @@ Result<RopeOverrides> SuiteReader::Rope(const Json& object, const std::string& p
     LH_ASSIGN(rope.scaling, Text(object["rope-scaling"], place + ".rope-scaling"));
   }
   if (object.contains("yarn-orig-ctx")) {
-    const std::string here = place + ".yarn-orig-ctx";
-    LH_ASSIGN(const std::string text, TypedOne(object["yarn-orig-ctx"], here));
-    const Result<int64_t> tokens = ParseCount(text);
-    if (!tokens) return Wrong(here, tokens.error().message);
-    rope.orig_ctx = *tokens;
+    LH_ASSIGN(rope.orig_ctx, Count(object["yarn-orig-ctx"], place + ".yarn-orig-ctx"));
   }
   return rope;
 }

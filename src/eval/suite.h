@@ -21,6 +21,7 @@ struct SuiteModel {
   std::string kv_ram = "0";
   std::string kv_disk = "/var/tmp";
   std::string kv_disk_max = "0";
+  int64_t kv_blocks = 0;
   RopeOverrides rope = {};
 };
 

@@ -55,7 +55,7 @@ TEST(Suite, ListsAreGivenAsEachOptionTakesThem) {
 
 TEST(Suite, ModelsSayWhereKeysLieAndHowPositionsTurn) {
   const auto suite = ParseSuite(R"({
-    "models": [{"kv-ram": "64m", "kv-disk": "/tmp", "kv-disk-max": "2g"},
+    "models": [{"kv-ram": "64m", "kv-disk": "/tmp", "kv-disk-max": "2g", "kv-blocks": 8},
                {"rope-scaling": "yarn", "rope-scale": 4, "yarn-orig-ctx": "2k", "yarn-beta-fast": 16.5}],
     "tasks": ["needle"]})",
                                 "s.json", kExtras);
@@ -63,6 +63,8 @@ TEST(Suite, ModelsSayWhereKeysLieAndHowPositionsTurn) {
   EXPECT_EQ(suite->models[0].kv_ram, "64m");
   EXPECT_EQ(suite->models[0].kv_disk, "/tmp");
   EXPECT_EQ(suite->models[0].kv_disk_max, "2g");
+  EXPECT_EQ(suite->models[0].kv_blocks, 8);
+  EXPECT_EQ(suite->models[1].kv_blocks, 0);
   EXPECT_EQ(suite->models[0].rope.Text(), "");
   EXPECT_EQ(suite->models[1].rope.Text(),
             "--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 2048 --yarn-beta-fast 16.5");
@@ -121,6 +123,7 @@ TEST(Suite, RefusesByTheKey) {
   refused(R"({"tasks": ["needle"], "tasks": ["ppl"]})", "'tasks' stands twice");
   refused(R"({"tasks": [{"task": "needle", "depths": 3, "depths": 5}]})", "'depths' stands twice");
   refused(R"({"tasks": ["needle"], "models": [{"kv-ram": 64}]})", "'models[0].kv-ram'");
+  refused(R"({"tasks": ["needle"], "models": [{"kv-blocks": "few"}]})", "'models[0].kv-blocks'");
   refused(R"({"tasks": ["needle"], "models": [{"rope-scale": "4"}]})", "'models[0].rope-scale'");
   refused(R"({"tasks": ["needle"], "models": [{"yarn-orig-ctx": "far"}]})", "'models[0].yarn-orig-ctx'");
 }

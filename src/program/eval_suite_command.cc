@@ -55,6 +55,7 @@ struct SuiteRun {
     m.kv_ram = model.kv_ram;
     m.kv_disk = model.kv_disk;
     m.kv_disk_max = model.kv_disk_max;
+    m.kv_blocks = model.kv_blocks;
     m.rope = model.rope;
     m.threads = options.threads;
     return m;
@@ -81,6 +82,8 @@ Result<int> RunTaskStep(const ModelOptions& model, const TaskRunOptions& options
 std::string StepName(const SuiteTask& task, const std::string& file, const ModelOptions& model) {
   std::string name = fmt::format("{}{} on {}", task.variants.empty() ? "" : "ablation of ", task.name, file);
   if (model.kv_ram != "0") name += ", --kv-ram " + model.kv_ram;
+  if (model.kv_disk != ModelOptions().kv_disk) name += ", --kv-disk " + model.kv_disk;
+  if (model.kv_blocks != 0) name += fmt::format(", --kv-blocks {}", model.kv_blocks);
   if (!model.rope.Text().empty()) name += ", " + model.rope.Text();
   return name;
 }
@@ -106,12 +109,12 @@ Result<SuiteStep> SuiteRun::TaskStep(const ModelOptions& model, const SuiteTask&
 
 Status SuiteRun::AddStep(const SuiteModel& suite_model, const SuiteTask& suite_task) {
   const ModelOptions model = Model(suite_model);
-  LH_ASSIGN(const EngineOptions checked, EngineOptionsOf(model));
+  LH_ASSIGN(const std::string file, FindModel(model.model));
   const auto experiment = Experiments().find(suite_task.name);
   LH_ASSIGN(SuiteStep step, experiment == Experiments().end()
                                 ? TaskStep(model, suite_task)
                                 : experiment->second.make(model, suite_task, shared));
-  steps.push_back({.name = StepName(suite_task, checked.model_path, model), .step = std::move(step)});
+  steps.push_back({.name = StepName(suite_task, file, model), .step = std::move(step)});
   return {};
 }
 
@@ -169,13 +172,16 @@ Result<int> RunSuiteCommand(const SuiteCommandOptions& options) {
         "{}: 'out' is missing, and so is --out: a suite keeps its results in a folder", options.file));
   }
   // All are made before the first one runs: what is wrong with the last shows now.
-  for (const SuiteModel& model : suite.models) {
+  const auto wrong = [&](const std::string& place, const Error& error) {
+    return MakeError(error.kind, fmt::format("{}: {}: {}", options.file, place, error.message));
+  };
+  for (std::size_t i = 0; i < suite.models.size(); ++i) {
+    const SuiteModel& model = suite.models[i];
+    const auto checked = OverflowOptionsOf(run.Model(model));
+    if (!checked) return wrong(fmt::format("models[{}]", i), checked.error());
     for (const SuiteTask& task : suite.tasks) {
       const Status added = run.AddStep(model, task);
-      if (!added) {
-        return MakeError(added.error().kind,
-                         fmt::format("{}: {}: {}", options.file, task.place, added.error().message));
-      }
+      if (!added) return wrong(task.place, added.error());
     }
   }
   return run.RunSteps();

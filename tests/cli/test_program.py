@@ -632,8 +632,8 @@ class Suite(unittest.TestCase):
         self.assertNotIn("at this pace", steps[2])
 
     def test_an_ablation_and_models_whose_keys_go_to_disk(self):
-        self.suite["models"] = [{"file": str(MODELS / "plain.gguf"), "compute": "f32", "kv-ram": ram, "kv-disk": str(SCRATCH)}
-                                for ram in ("0", "4m")]
+        model = {"file": str(MODELS / "plain.gguf"), "compute": "f32"}
+        self.suite["models"] = [model, model | {"kv-ram": "4m", "kv-disk": str(SCRATCH), "kv-blocks": 8}]
         self.suite["tasks"] = [
             {"task": "efficiency", "lengths": [600], "decode": 2},
             {"task": "ablation", "chunk": 8, "window": 96,
@@ -641,7 +641,8 @@ class Suite(unittest.TestCase):
         result = self.run_suite("--threads", "2")  # each wants pages in memory
         self.assertEqual(result.returncode, 0, result.stderr)
         records = [json.loads(line) for line in (self.out / "efficiency.jsonl").read_text().splitlines()]
-        self.assertEqual([record["options"]["kv_ram"] for record in records], [0] * 3 + [4 << 20] * 3)
+        asked = [[record["options"].get(name) for name in ("kv_ram", "kv_disk", "kv_blocks")] for record in records]
+        self.assertEqual(asked, [[0, None, None]] * 3 + [[4 << 20, str(SCRATCH), 8]] * 3)
         self.assertEqual(len((self.out / "passkey-papers.jsonl").read_text().splitlines()), 12)
         self.assertIn("choose=last-k", result.stdout.decode())
         self.assertIn(b"--kv-ram 4m", result.stderr)
@@ -682,6 +683,8 @@ class Suite(unittest.TestCase):
                               (lambda s: s["tasks"][1].update(depth=3), "'tasks[1].depth'"),
                               (lambda s: s["tasks"][2].update(methods=["streaming-lm"]), "'tasks[2].methods[0]'"),
                               (lambda s: s["models"][0].update({"kv-ram": "much"}), "--kv-ram"),
+                              (lambda s: s["models"][0].update({"kv-disk": "/tmp"}), "models[0]: --kv-disk has no effect without --kv-ram"),
+                              (lambda s: s["models"][0].update({"kv-ram": "1g", "kv-blocks": 33}), "models[0]: --kv-blocks is 33"),
                               (lambda s: s["tasks"][1].update(depths="many"), "tasks[1] (needle): --depths"),
                               (lambda s: s.update(taskz=[]), "'taskz'")):
             suite = json.loads(json.dumps(self.suite))
@@ -792,6 +795,10 @@ class BadInput(unittest.TestCase):
                               ("--compute", "fp4"), ("--kv-type", "fp4"), ("--backend", "neon")):
             with self.subTest(option=option, value=value):
                 self.refused(*model, option, value)
+        for option, value in (("--kv-disk", SCRATCH), ("--kv-disk-max", "1g"), ("--kv-blocks", 8)):
+            self.refused(*model, option, value, says=[f"{option} has no effect without --kv-ram"])
+        self.refused("run", "-m", MODELS / "quantised.gguf", "--no-chat", "-p", "x", "--compute", "int8", "--packed-weights", "on",
+                     says=["--packed-weights on has no effect on the int8 products"])
         self.refused()
         self.refused("rnu")
         self.refused("run", "--nonsense")
