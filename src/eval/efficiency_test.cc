@@ -28,10 +28,11 @@ TEST(Efficiency, EverySampleHasTimesMemoryAndWhetherTheKeyWasFound) {
     EXPECT_GE(values.at("peak_gib").get<double>(), values.at("kv_gib").get<double>());
     EXPECT_TRUE(values.at("accuracy") == 0.0 || values.at("accuracy") == 1.0);
   }
-  // The machine and the threads are part of what was asked, as they turned out to be.
+  // The program, the machine and the threads are part of what was asked, as they turned out to be.
   const Json& setup = records[0].setup.options;
   EXPECT_EQ(setup.at("threads"), 1);
   EXPECT_EQ(setup.at("machine"), records[0].by.machine);
+  EXPECT_EQ(setup.at("program"), records[0].by.program);
   EXPECT_NE(records[0].by.machine.find(" core"), std::string::npos) << records[0].by.machine;
   // Twice the text takes twice the keys and values, but for whole pages.
   EXPECT_NEAR(records[2].measured.values.at("kv_gib").get<double>() /

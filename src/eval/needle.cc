@@ -46,24 +46,39 @@ double LogisticDepth(double x) {
   return std::nearbyint(100 * (1 / (1 + std::exp(0.1 * (x - 50)))) * 1000) / 1000;
 }
 
-// As the published program has it in names of files.
-std::string InFileName(std::string model) {
-  std::ranges::replace_if(
-      model, [](char c) { return std::string_view("./ :;").find(c) != std::string_view::npos; }, '_');
-  return model;
+// Of text, or of as many whole characters of it as the bytes hold.
+std::string Beginning(const std::string& text, std::size_t most_bytes) {
+  if (text.size() <= most_bytes) return text;
+  std::size_t end = most_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+std::string ModelName(const TaskSetup& setup) {
+  return std::filesystem::path(setup.model.model).stem().string();
 }
 
 std::string ModelAndMethod(const TaskSetup& setup) {
-  return fmt::format("{}_{}", std::filesystem::path(setup.model.model).stem().string(), setup.attention);
+  return fmt::format("{}_{}", ModelName(setup), setup.attention);
+}
+
+// As the published program has it in names of files; of long ones the beginnings, since such a name has at
+// most 255 bytes.
+std::string InFileName(const TaskSetup& setup) {
+  constexpr std::size_t kMostOfModel = 80, kMostOfMethod = 100;
+  std::string name = fmt::format("{}_{}", Beginning(ModelName(setup), kMostOfModel),
+                                 Beginning(setup.attention, kMostOfMethod));
+  std::ranges::replace_if(
+      name, [](char c) { return std::string_view("./ :;").find(c) != std::string_view::npos; }, '_');
+  return name;
 }
 
 // The published program's file for a cell, without its ending: that is in "file_name".
 Json OfficialResult(const TaskRecord& r) {
-  const std::string model = ModelAndMethod(r.setup);
   const int64_t length = r.sample.cell.at("length").get<int64_t>();
   const double depth = DepthOf(r.sample);
   const int64_t version = RepeatOf(r.sample) + 1;
-  return {{"model", model},
+  return {{"model", ModelAndMethod(r.setup)},
           {"context_length", length},
           {"depth_percent", depth},
           {"version", version},
@@ -73,7 +88,7 @@ Json OfficialResult(const TaskRecord& r) {
           {"test_duration_seconds", r.seconds},
           {"test_timestamp_utc", r.time},
           {"file_name",
-           fmt::format("{}_len_{}_depth_{}{}", InFileName(model), length, static_cast<int64_t>(depth * 100),
+           fmt::format("{}_len_{}_depth_{}{}", InFileName(r.setup), length, static_cast<int64_t>(depth * 100),
                        version == 1 ? "" : fmt::format("_version_{}", version))}};
 }
 
@@ -166,8 +181,8 @@ Status NeedleTask::Export(const std::string& directory, std::span<const TaskReco
   LH_ASSIGN(const std::vector<TaskRecord> records, AllRecords(directory, name(), run));
   for (const TaskRecord& r : records) {
     if (!r.failed.empty()) continue;
-    const fs::path folder = fs::path(directory) / "needle-results" /
-                            fmt::format("{}-{}", InFileName(ModelAndMethod(r.setup)), r.fingerprint);
+    const fs::path folder =
+        fs::path(directory) / "needle-results" / fmt::format("{}-{}", InFileName(r.setup), r.fingerprint);
     std::error_code error;
     fs::create_directories(folder, error);
     if (error) return MakeError(ErrorKind::kIo, fmt::format("{}: {}", folder.string(), error.message()));

@@ -190,6 +190,24 @@ TEST_F(NeedleTest, NoExperimentTakesAnothersOfficialFiles) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out + "/needle-results"), {}), 4);
 }
 
+// A name of a file has at most 255 bytes; where it is cut, no character is.
+TEST_F(NeedleTest, OfficialFilesOfLongNamesHaveTheirBeginnings) {
+  std::string stem = "m";
+  for (int i = 0; i < 120; ++i) stem += "\u00e4";
+  const std::string model = directory_.File(stem + ".gguf"), out = directory_.File("out");
+  ASSERT_TRUE(TinyLlamaBuilder({.seed = 8}).Write(model));
+  const std::string method = "streaming-llm,start=" + std::string(200, '0') + "4,recent=64";
+  const TaskRecord first =
+      Run(task_, {.attention = {method}, .form = "plain", .out_dir = out}, model).front();
+  const std::string cut = stem.substr(0, 79) + "_" + method.substr(0, 100);
+  const std::map<std::string, Json> files = OfficialFiles(out, first, cut);
+  ASSERT_EQ(files.size(), 6u);
+  for (const auto& [file, json] : files) {
+    EXPECT_TRUE(file.starts_with(cut + "_len_")) << file;
+    EXPECT_EQ(json.at("model"), stem + "_" + method);
+  }
+}
+
 // A run that finds all its samples in the journal writes what was removed.
 TEST_F(NeedleTest, ExportsAreWrittenAgainFromTheJournal) {
   const std::string model = TinyModelFile(directory_), out = directory_.File("out");

@@ -94,8 +94,12 @@ TaskSetup Run::Setup(const MeasuredMethod& method) const {
   if (task.has_form()) setup.options["form"] = PromptFormName(form);
   if (task.measures_cost()) {
     setup.options["kv_ram"] = hooks.engine_options.kv_ram;
-    if (hooks.engine_options.kv_ram > 0) setup.options["kv_disk"] = hooks.engine_options.kv_disk;
+    if (hooks.engine_options.kv_ram > 0) {
+      setup.options["kv_disk"] = hooks.engine_options.kv_disk;
+      setup.options["kv_blocks"] = hooks.engine_options.block_parts;
+    }
     setup.options["threads"] = by.threads;
+    setup.options["program"] = by.program;
     setup.options["machine"] = by.machine;
   }
   if (!method.esa_compression.empty()) setup.options[kEsaCompressionOption] = method.esa_compression;
