@@ -1,6 +1,7 @@
 // Attention of a prompt's rows over pages, and of a generated token's: operations a second, four for each
 // element of a key that a row sees (its logit and its value), beside oneDNN's products of the type that is
 // multiplied. Of a token's rows over more pages than caches hold: bytes of pages, beside reading from memory.
+// What the softmax gives each key takes two operations, without its value; merged states are bytes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -138,6 +139,80 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
              cases.ProductLimit(together ? ComputeType::kBF16 : ComputeType::kF32), once);
 }
 
+enum class Mass : uint8_t { kOfAll, kFew, kFewBf16 };
+
+// What the softmax gives each key, of rows whose largest logits and sums are known.
+void ColumnMass(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels,
+                Mass kind) {
+  const Pages c(state.range(0), state.range(1), state.range(2));
+  const AttentionKernels& reference = *AttentionImplementations().back().table;
+  Buffer<float> workspace(
+      std::max(AttendWorkspace(kernels->row_tile, c.d), AttendWorkspace(reference.row_tile, c.d)));
+  const bool few = kind != Mass::kOfAll;
+  const auto mass_by = [&](const AttentionKernels& by, std::span<const RotatedRow> rows, Mass of,
+                           std::vector<float>& mass) {
+    for (int64_t page = 0; page < c.n_pages; ++page) {
+      const int64_t at = page * 2 * kMaxRun * c.d;
+      float* const to = mass.data() + page * kMaxRun * (few ? c.n_rows : 1);
+      if (of == Mass::kOfAll)
+        by.column_mass(rows, c.Run(c.floats.data() + at), c.table, to, workspace.data());
+      if (of == Mass::kFew)
+        by.column_mass_few(rows, c.Run(c.floats.data() + at), c.table, to, workspace.data());
+      if (of == Mass::kFewBf16)
+        by.column_mass_few_bf16(rows, c.Run(c.bfloats.data() + at), c.table, to, workspace.data());
+    }
+  };
+  // Rows that know what they attended to, by an implementation of which each has units of its own.
+  const auto rows_of = [&](const AttentionKernels& by, Buffer<float>& states) {
+    std::vector<RotatedRow> rows = c.Rows(states, kMaxRun);
+    for (int64_t page = 0; page < c.n_pages; ++page) {
+      by.attend(rows, c.Run(c.floats.data() + page * 2 * kMaxRun * c.d), c.table, workspace.data());
+    }
+    for (RotatedRow& row : rows) row.state += c.d;  // the largest logit and the sum
+    return rows;
+  };
+  Buffer<float> states(c.n_rows * StateFloats(c.d)), of_reference(states.size());
+  const std::vector<RotatedRow> rows = rows_of(*kernels, states);
+  std::vector<float> mass(static_cast<std::size_t>(c.n_pages * kMaxRun * (few ? c.n_rows : 1)));
+  std::vector<float> expected(mass.size());
+  mass_by(reference, rows_of(reference, of_reference), few ? Mass::kFew : Mass::kOfAll, expected);
+  mass_by(*kernels, rows, kind, mass);
+  if (!KernelCases::IsRight(state, mass, expected, 1e-4)) return;
+  cases.Time(state, KernelUnit::kOperations, c.Operations() / 2, cases.ProductLimit(ComputeType::kF32),
+             [&] { mass_by(*kernels, rows, kind, mass); });
+}
+
+// Partial states of as many rows, from cache: bytes read and written.
+void Merge(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels) {
+  const Pages c(state.range(0), state.range(1), 2);
+  const int64_t floats = StateFloats(c.d);
+  // One page's states merged into the other's, both of the implementation, which has units of its own.
+  struct Merged {
+    Buffer<float> into, from;
+  };
+  const auto merge = [&](const AttentionKernels& by, Merged& states) {
+    for (int64_t at = 0; at < states.into.size(); at += floats) {
+      by.merge(states.into.data() + at, states.from.data() + at, c.d);
+    }
+  };
+  const auto merged_by = [&](const AttentionKernels& by) {
+    Merged states{Buffer<float>(c.n_rows * floats), Buffer<float>(c.n_rows * floats)};
+    Buffer<float> workspace(AttendWorkspace(by.row_tile, c.d));
+    const float* page = c.floats.data();
+    for (Buffer<float>* const of_page : {&states.into, &states.from}) {
+      by.attend(c.Rows(*of_page, kMaxRun), c.Run(page), c.table, workspace.data());
+      page += 2 * kMaxRun * c.d;
+    }
+    merge(by, states);
+    return states;
+  };
+  Merged states = merged_by(*kernels);
+  const Merged expected = merged_by(*AttentionImplementations().back().table);
+  if (!KernelCases::IsRight(state, c.Finish(states.into), c.Finish(expected.into), 1e-4)) return;
+  cases.Time(state, KernelUnit::kBytes, 3.0 * sizeof(float) * static_cast<double>(states.into.size()),
+             cases.ReadLimit(1), [&] { merge(*kernels, states); });
+}
+
 constexpr int64_t kChunksFromMemory = 1 << 18;  // more than caches hold
 
 // The choice of chunks: a token's queries of a KV head, or a step's of a prompt, beside the representations
@@ -203,6 +278,16 @@ void AddAttentionCases(KernelCases& cases) {
         {64, 1, 8}, {64, 3, 8}, {128, 8, 8}, {64, 1, kFromMemory}, {64, 3, kFromMemory}};
     add("attend_few_bf16", Kernel::kAttendFewBf16, few);
     add("attend_few_q8", Kernel::kAttendFewQ8, few);
+    const auto add_mass = [&](const char* operation, Mass kind, std::vector<int64_t> shape) {
+      cases.Add(
+          name_of(operation), {.names = {"head_dim", "rows", "pages"}, .values = {std::move(shape)}},
+          [&cases, kernels, kind](benchmark::State& state) { ColumnMass(state, cases, kernels, kind); });
+    };
+    add_mass("column_mass", Mass::kOfAll, {64, 480, 8});
+    add_mass("column_mass_few", Mass::kFew, {64, 3, 8});
+    add_mass("column_mass_few_bf16", Mass::kFewBf16, {64, 3, 8});
+    cases.Add(name_of("merge"), {.names = {"head_dim", "rows"}, .values = {{64, 512}}},
+              [&cases, kernels](benchmark::State& state) { Merge(state, cases, kernels); });
     cases.Add(
         name_of("scores"), {.names = {"rows", "chunks"}, .values = {{1, 512}, {3, 512}, {480, 512}}},
         [&cases, kernels](benchmark::State& state) { Score(state, cases, kernels, /*columns=*/false); });

@@ -19,6 +19,20 @@ double DiskBytes(const SweepRow& row) {
   return row.decode.n == 0 ? 0 : bytes / static_cast<double>(row.decode.n);
 }
 
+// What one prompt, of those that were repeated, took of the disk.
+struct PromptTraffic {
+  uint64_t bytes_read;
+  uint64_t bytes_written;
+  double waited_seconds;
+};
+PromptTraffic OfAPrompt(const SweepRow& row) {
+  const KvTraffic& all = row.prefill_traffic;
+  const auto n = static_cast<uint64_t>(row.prefill.n);
+  return {.bytes_read = all.bytes_read / n,
+          .bytes_written = all.bytes_written / n,
+          .waited_seconds = all.waited_seconds / row.prefill.n};
+}
+
 }  // namespace
 
 Measured PrefillSpeed(const SweepRow& row) { return PerSecond(static_cast<double>(row.length), row.prefill); }
@@ -61,6 +75,7 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
   for (const SweepRow& row : rows) {
     if (!OnDisk(row)) continue;
     const KvTraffic& t = row.decode_traffic;
+    const PromptTraffic prompt = OfAPrompt(row);
     table += fmt::format(
         "{}, {} tokens: {:.1f}% of readings of a page found it in memory, as {:.1f}% of {} pages were when a "
         "plan named them, {} a token came from disk, {:.0f}% of {} pages read ahead were used, and {:.0f}% "
@@ -69,10 +84,8 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
         "that\n",
         row.attention, row.length, 100 * t.hit_rate(), 100 * t.in_memory_when_planned(), t.planned,
         FormatBytes(static_cast<uint64_t>(DiskBytes(row))), 100 * t.used_ahead(), t.read_ahead,
-        100 * t.well_foreseen(), t.foreseen,
-        FormatBytes(row.prefill_traffic.bytes_read / static_cast<uint64_t>(row.prefill.n)),
-        FormatBytes(row.prefill_traffic.bytes_written / static_cast<uint64_t>(row.prefill.n)),
-        row.prefill_traffic.waited_seconds / row.prefill.n);
+        100 * t.well_foreseen(), t.foreseen, FormatBytes(prompt.bytes_read),
+        FormatBytes(prompt.bytes_written), prompt.waited_seconds);
   }
   return table;
 }
@@ -83,7 +96,7 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
       "attn,length,compute,kv,repeats,prefill,prefill_low,prefill_high,prefill_share,operations,bf16_share,"
       "decoded,decode,decode_low,decode_high,decode_share,peak_memory,model,rope,text,seed,kernels,processor,"
       "threads,read,products,disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
-      "foreseen,foreseen_used,waited\n";
+      "foreseen,foreseen_used,waited,prompt_disk_read,prompt_disk_written,prompt_waited\n";
   for (const SweepRow& row : rows) {
     const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
     csv += fmt::format("{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},", CsvField(row.attention), row.length,
@@ -98,11 +111,13 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
                        limits.threads, limits.read.median, limits.products(row.compute).median);
     if (OnDisk(row)) {
       const KvTraffic& t = row.decode_traffic;
-      csv += fmt::format("{:.4g},{:.4f},{},{},{:.0f},{},{},{},{},{:.4f}\n", limits.disk.median, t.hit_rate(),
-                         t.planned, t.planned_in_memory, DiskBytes(row), t.read_ahead, t.read_ahead_used,
-                         t.foreseen, t.foreseen_used, t.waited_seconds);
+      const PromptTraffic prompt = OfAPrompt(row);
+      csv += fmt::format("{:.4g},{:.4f},{},{},{:.0f},{},{},{},{},{:.4f},{},{},{:.4f}\n", limits.disk.median,
+                         t.hit_rate(), t.planned, t.planned_in_memory, DiskBytes(row), t.read_ahead,
+                         t.read_ahead_used, t.foreseen, t.foreseen_used, t.waited_seconds, prompt.bytes_read,
+                         prompt.bytes_written, prompt.waited_seconds);
     } else {
-      csv += ",,,,,,,,,\n";
+      csv += ",,,,,,,,,,,,\n";
     }
   }
   return csv;
@@ -148,6 +163,10 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
                                               {"foreseen", row.decode_traffic.foreseen},
                                               {"foreseen_used", row.decode_traffic.foreseen_used},
                                               {"waited_seconds", row.decode_traffic.waited_seconds}};
+      const PromptTraffic prompt = OfAPrompt(row);
+      all["rows"].back()["prefill_traffic"] = {{"disk_bytes_read", prompt.bytes_read},
+                                               {"disk_bytes_written", prompt.bytes_written},
+                                               {"waited_seconds", prompt.waited_seconds}};
     }
   }
   return all.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

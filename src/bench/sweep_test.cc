@@ -157,7 +157,7 @@ TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
   EXPECT_NE(csv.find("full,10,bf16,f32,1,0.10,"), std::string::npos) << csv;
   EXPECT_NE(csv.find("\"a \"\"model\"\".gguf\""), std::string::npos) << csv;
   EXPECT_NE(SweepTable({row}, limits).find("65%"), std::string::npos);
-  EXPECT_NE(csv.find(",,,,,,,,,\n"), std::string::npos) << csv;  // nothing went to disk
+  EXPECT_NE(csv.find(",,,,,,,,,,,,\n"), std::string::npos) << csv;  // nothing went to disk
 }
 
 TEST(SweepTraffic, IsInTableAndFiles) {
@@ -165,7 +165,8 @@ TEST(SweepTraffic, IsInTableAndFiles) {
   const MachineLimits limits = {.threads = 1, .read = one, .f32 = one, .bf16 = {}, .int8 = {}, .disk = one};
   SweepRow row{.attention = "full", .length = 10, .compute = ComputeType::kF32};
   row.prefill = row.decode = one;
-  row.prefill_traffic.hits = 1;
+  row.prefill.n = 2;
+  row.prefill_traffic = {.hits = 1, .bytes_read = 200, .bytes_written = 80, .waited_seconds = 3};  // of both
   row.decode_traffic = {.hits = 3,
                         .misses = 1,
                         .planned = 16,
@@ -177,15 +178,17 @@ TEST(SweepTraffic, IsInTableAndFiles) {
                         .bytes_read = 64,
                         .waited_seconds = 0.25};
   const std::string csv = SweepCsv({row}, limits, {.model = "model.gguf"});
-  EXPECT_NE(csv.find(",1,0.7500,16,4,64,8,6,5,2,0.2500\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",1,0.7500,16,4,64,8,6,5,2,0.2500,100,40,1.5000\n"), std::string::npos) << csv;
   const std::string header = csv.substr(0, csv.find('\n'));
   EXPECT_TRUE(
       header.ends_with("disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
-                       "foreseen,foreseen_used,waited"));
+                       "foreseen,foreseen_used,waited,prompt_disk_read,prompt_disk_written,prompt_waited"));
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(csv.begin(), csv.end(), ',') / 2);
   const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
   EXPECT_EQ(json["rows"][0]["decode_traffic"]["foreseen_used"], 2);
   EXPECT_EQ(json["rows"][0]["decode_traffic"]["planned_in_memory"], 4);
+  EXPECT_EQ(json["rows"][0]["prefill_traffic"],
+            nlohmann::json({{"disk_bytes_read", 100}, {"disk_bytes_written", 40}, {"waited_seconds", 1.5}}));
   EXPECT_NE(
       SweepTable({row}, limits).find("75.0% of readings of a page found it in memory, as 25.0% of 16 pages"),
       std::string::npos);

@@ -15,6 +15,7 @@ namespace longheads {
 namespace {
 
 constexpr int64_t kWidth = 1536;
+constexpr int kHeadDim = 64;
 constexpr int64_t kRows = 16384;  // that one timing works on: as many as there are, or one as often
 
 struct Rows {
@@ -57,6 +58,16 @@ void Give(const T* numbers, int64_t n, std::vector<float>* given) {
   });
 }
 
+// Rotates as many heads as a row holds.
+const RotationTable& Rotations() {
+  static const RotationTable table = [] {
+    std::vector<double> theta;
+    for (int m = 0; m < kHeadDim / 2; ++m) theta.push_back(std::pow(10000.0, -2.0 * m / kHeadDim));
+    return RotationTable(theta, kHeadDim, PairLayout::kInterleaved, 4096);
+  }();
+  return table;
+}
+
 constexpr float kBound = 2.5f;  // one score of 160 is at least as large
 
 constexpr Operation kOperations[] = {
@@ -74,6 +85,12 @@ constexpr Operation kOperations[] = {
      [](const VectorKernels& by, Rows& rows, int64_t at, std::vector<float>* given) {
        by.silu_mul(rows.a.data() + at, rows.b.data() + at, kWidth);
        Give(rows.a.data() + at, kWidth, given);
+     }},
+    {"rotate", 8,
+     [](const VectorKernels& by, Rows& rows, int64_t at, std::vector<float>* given) {
+       for (int64_t head = 0; head < kWidth; head += kHeadDim)
+         by.rotate(rows.a.data() + at + head, 1000 + head, Rotations(), rows.out.data() + at + head);
+       Give(rows.out.data() + at, kWidth, given);
      }},
     {"to_bf16", 6,
      [](const VectorKernels& by, Rows& rows, int64_t at, std::vector<float>* given) {
@@ -94,6 +111,11 @@ constexpr Operation kOperations[] = {
      [](const VectorKernels& by, Rows& rows, int64_t at, std::vector<float>* given) {
        by.from_q8(rows.bytes.data() + at, 0.03125f, kWidth, rows.a.data() + at);
        Give(rows.a.data() + at, kWidth, given);
+     }},
+    {"from_q8_each", 9,
+     [](const VectorKernels& by, Rows& rows, int64_t at, std::vector<float>* given) {
+       by.from_q8_each(rows.bytes.data() + at, rows.b.data() + at, kWidth, rows.out.data() + at);
+       Give(rows.out.data() + at, kWidth, given);
      }},
     {"range", 4,
      [](const VectorKernels& by, Rows& rows, int64_t at, std::vector<float>* given) {

@@ -109,11 +109,12 @@ void AddLimits(CLI::App& bench, Command& command) {
       ->group(kGroup);
   AddOutput(*app, options->json, options->out_dir);
   app->footer(
-      "Reading is a sum over 256 MiB; products are of square matrices, one for each thread: oneDNN's, but "
-      "in\n"
-      "bfloat16 with AMX our own. Other work on the machine lowers them: look at the least and the "
-      "most.\n\nExample:\n  longheads bench limits --repeats "
-      "9");
+      R"(Reading is looking for the least and the largest of 256 MiB of numbers; products are of square matrices, one for
+each thread: oneDNN's, but in bfloat16 with AMX our own. Other work on the machine lowers them: look at the least and
+the most.
+
+Example:
+  longheads bench limits --repeats 9)");
   app->callback([options, &command] { command = [options] { return RunLimits(*options); }; });
 }
 
@@ -162,9 +163,10 @@ void AddKernels(CLI::App& bench, Command& command) {
       R"(Names are operation, implementation, for some the type of weights, and sizes; every implementation that this processor runs is timed.
 '...-token' and 'gemv' read weights that no cache holds, as a generated token does, and 'vocabulary' those of the
 default model, which large caches may hold; they are told as shares of what so many threads read from memory. 'int8-prompt', 'gemm' and
-'attend' multiply many rows on one thread, and 'attend_few' and 'scores' few; they are told as shares of large
-products on one thread (oneDNN's; in bfloat16 with AMX our own), of the type that they multiply. 'attend_few' of 2048 pages reads them from memory, and is told as a
-share of what one thread reads.
+'attend' multiply many rows on one thread, and 'attend_few', 'column_mass_few' and 'scores' few; they are told as shares of large
+products on one thread (oneDNN's; in bfloat16 with AMX our own), of the type that they multiply. 'attend_few' of 2048 pages and
+'scores_of_columns' of 262144 chunks read them from memory, and are told as shares of what one thread reads; so are
+'merge' and the others on rows of numbers ('rms_norm', 'add', 'range' and their like).
 
 Example:
   longheads bench kernels --filter 'vocabulary|attend' --out results)");
