@@ -1,6 +1,6 @@
 // A library to be preloaded into the program: kills it, as kill -9 does, at a chosen one of its calls that
-// change files, or lets that call fail, and says in a log which one that was. The program itself knows nothing
-// of it.
+// change files, or lets that call fail, and says in a log which one that was. The program itself knows
+// nothing of it.
 //
 //   LONGHEADS_KILL_LOG=FILE          every call is counted; at the end FILE has one line for each: CALL BYTES
 //   LONGHEADS_KILL_AT="K PHASE X"    the K-th call (from 1) is the last: FILE has one line, K CALL PHASE
@@ -11,8 +11,9 @@
 //   calls
 //
 // PHASE says where: `before` the call; `inside` it; `after` it; or `later`, X microseconds after it. Inside a
-// write means that a share of its bytes is written and no more, X without its whole part; inside any other
-// call that the call is made while a timer of X microseconds runs: it may or may not have done its work.
+// write means that a share of its bytes is written and no more, X without its whole part (of writes by
+// io_uring, which take their time, that a share is handed over); inside any other call that the call is made
+// while a timer of X microseconds runs: it may or may not have done its work.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -222,7 +223,8 @@ int io_uring_queue_init(unsigned entries, io_uring* ring, unsigned flags) {
   return std::getenv("LONGHEADS_KILL_NO_URING") != nullptr ? -EPERM : real(entries, ring, flags);
 }
 
-// Pages on their way by io_uring. Reads are not counted. Part of them: the kernel has them all, and no time.
+// Pages on their way by io_uring. Reads are not counted. Part of them: the kernel has the first ones and a
+// piece of the next, and no time.
 int io_uring_submit(io_uring* ring) {
   static auto* const real = Real<int(io_uring*)>("io_uring_submit");
   std::size_t bytes = 0;
@@ -231,7 +233,15 @@ int io_uring_submit(io_uring* ring) {
     if (entry.opcode == IORING_OP_WRITE) bytes += entry.len;
   }
   if (bytes == 0) return real(ring);
-  const auto part = [&](double) { real(ring); };
+  const auto part = [&](double share) {
+    const double entries = share * (ring->sq.sqe_tail - ring->sq.sqe_head);
+    const auto n_whole = static_cast<unsigned>(entries);
+    io_uring_sqe& cut = ring->sq.sqes[(ring->sq.sqe_head + n_whole) & *ring->sq.kring_mask];
+    cut.len =
+        static_cast<unsigned>((entries - n_whole) * cut.len) / 4096 * 4096;  // direct I/O knows blocks alone
+    ring->sq.sqe_tail = ring->sq.sqe_head + n_whole + (cut.len > 0 ? 1 : 0);
+    real(ring);
+  };
   return Perform(
       "io_uring_submit", bytes, [&] { return real(ring); }, part);
 }
