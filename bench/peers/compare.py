@@ -29,23 +29,27 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "longheads"
 MODEL = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"
-DEFAULT = "Smollm2 135M 8k Lc100K Mix1 Ep2"  # what the default model calls itself
+# What the default model and bench/random_model.py's 1.1B Q4_K_M call themselves.
+DEFAULT, RANDOM = "Smollm2 135M 8k Lc100K Mix1 Ep2", "random 1.1B Q4_K_M"
 
 PEERS = {
     "openvino": {
         "engine": "OpenVINO GenAI 2026.4.1",
         "packages": ["openvino-genai==2026.4.1.0", "numpy==2.4.6"],
         "worker": "openvino_worker.py",
-        # Tokens a second on 2 cores of Zen 4, by the model's name: {length: (prefill, decode)}.
-        "known": {DEFAULT: {512: (1671, 90), 4096: (1034, 61), 8192: (621, 35), 16384: (390, 26)}},
+        # Tokens a second on 2 cores of a kind of processor, by the model's name: {length: (prefill, decode)}.
+        "known": {"Zen 4": {DEFAULT: {512: (1671, 90), 4096: (1034, 61), 8192: (621, 35), 16384: (390, 26)},
+                            RANDOM: {512: (233, 24.8), 4096: (172, 15.5)}},
+                  "AMX": {DEFAULT: {512: (2891, 49.1), 4096: (1611, 30.2), 16384: (495, 12.3), 32768: (280, 7.44)},
+                          RANDOM: {512: (433, 9.37), 4096: (325, 7.25)}}},
     },
     "llama.cpp": {
         "engine": "llama.cpp of llama-cpp-python 0.3.36",
         # Builds the llama.cpp that it carries, for this processor.
         "packages": ["llama-cpp-python==0.3.36", "numpy==2.4.6"],
         "worker": "llamacpp_worker.py",
-        "known": {DEFAULT: {512: (311, 99), 4096: (227, 53), 8192: (149, 32), 16384: (89, 18)},
-                  "random 1.1B Q4_K_M": {512: (134, 37), 4096: (83, 20)}},
+        "known": {"Zen 4": {DEFAULT: {512: (311, 99), 4096: (227, 53), 8192: (149, 32), 16384: (89, 18)},
+                            RANDOM: {512: (134, 37), 4096: (83, 20)}}},
     },
     "transformers": {
         "engine": "transformers 5.23.0",
@@ -70,6 +74,13 @@ def processor():
     lines = dict(line.split("\t", 1) for line in info.splitlines() if "\t" in line)
     value = lambda key: next((v.lstrip("\t: ") for k, v in lines.items() if k.strip() == key), "")
     return value("model name"), int(value("cpu family") or 0), value("model") or "unknown", set(value("flags").split())
+
+
+def kind(family, flags):
+    """Of a processor, where peers are known on it."""
+    if "amx_bf16" in flags:
+        return "AMX"
+    return "Zen 4" if family == 25 and "avx512_bf16" in flags else None  # 25 is Zen 3 too, 26 is Zen 5
 
 
 def environment(name, peer):
@@ -175,9 +186,9 @@ def compared(ours, theirs, length, n_decode, limit):
     return said
 
 
-def below_known(peer, model, length, theirs):
-    """A sentence for each speed of a peer that is more than a tenth below what is known of it on a Zen 4."""
-    known = peer["known"].get(model, {}).get(length)
+def below_known(peer, kind_here, model, length, theirs):
+    """A sentence for each speed of a peer that is more than a tenth below what is known of it on such a processor."""
+    known = peer["known"].get(kind_here, {}).get(model, {}).get(length)
     if known is None or any(run["prefill"] is None for run in theirs):
         return []
     return [f"{length} tokens, {what}: {speed} tokens/s are known of this kind of processor"
@@ -231,8 +242,8 @@ def main():
                     for engine, run in zip(names, (ours[-1], theirs[-1]))])
         for what, said in compared(ours, theirs, length, arguments.predict, arguments.limit).items():
             print(f"{length} tokens, {what}: {said}", flush=True)
-        if family == 25 and "avx512_bf16" in flags and arguments.threads == 2:  # 25 is Zen 3 too, 26 is Zen 5
-            too_slow += below_known(peer, name_of(arguments.program, arguments.model), length, theirs)
+        if arguments.threads == 2:
+            too_slow += below_known(peer, kind(family, flags), name_of(arguments.program, arguments.model), length, theirs)
     if too_slow:
         sys.exit(f"{arguments.peer} is more than a tenth below what it can do, set it up better or quiet the machine:\n" +
                  "\n".join(too_slow))

@@ -62,20 +62,29 @@ class Compared(unittest.TestCase):
 
 
 class Known(unittest.TestCase):
-    def below(self, peer, model, length, *runs):
+    def below(self, peer, model, length, *runs, kind="Zen 4"):
         theirs = [{"prefill": prefill, "decode": decode} for prefill, decode in runs]
-        return compare.below_known(compare.PEERS[peer], model, length, theirs)
+        return compare.below_known(compare.PEERS[peer], kind, model, length, theirs)
 
     def test_a_peer_that_is_too_slow_is_told(self):
-        slow = self.below("llama.cpp", "random 1.1B Q4_K_M", 512, (120, 37), (108, 37), (100, 38))
+        slow = self.below("llama.cpp", compare.RANDOM, 512, (120, 37), (108, 37), (100, 38))
         self.assertEqual(slow, ["512 tokens, prefill: 134 tokens/s are known of this kind of processor"])
         self.assertEqual(len(self.below("openvino", compare.DEFAULT, 16384, (350, 23.3))), 2)
         self.assertEqual(self.below("openvino", compare.DEFAULT, 16384, (352, 23.5)), [])
+        self.assertEqual(len(self.below("openvino", compare.DEFAULT, 16384, (352, 23.5), kind="AMX")), 1)
 
     def test_nothing_is_told_of_what_is_not_known(self):
         self.assertEqual(self.below("openvino", compare.DEFAULT, 100, (1, 1)), [])
         self.assertEqual(self.below("openvino", "another", 512, (1, 1)), [])
         self.assertEqual(self.below("openvino", compare.DEFAULT, 512, (None, None)), [])
+        self.assertEqual(self.below("openvino", compare.DEFAULT, 512, (1, 1), kind=None), [])
+        self.assertEqual(self.below("llama.cpp", compare.DEFAULT, 512, (1, 1), kind="AMX"), [])
+
+    def test_processors_are_told_apart(self):
+        self.assertEqual(compare.kind(25, {"avx512f", "avx512_bf16"}), "Zen 4")
+        self.assertIsNone(compare.kind(25, {"avx2"}))  # Zen 3
+        self.assertIsNone(compare.kind(26, {"avx512_bf16"}))  # Zen 5
+        self.assertEqual(compare.kind(6, {"avx512_bf16", "amx_bf16"}), "AMX")
 
     def test_models_are_known_by_the_name_in_the_file(self):
         with tempfile.TemporaryDirectory() as folder:
