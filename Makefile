@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup model build demo test tsan fuzz bench oracle clean
+.PHONY: help setup model build demo test backends tsan fuzz bench oracle clean
 .DEFAULT_GOAL := help
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo 'make test    run every test, also under the address and undefined-behaviour sanitizers'
 	@echo 'make build   leave the program at build/longheads'
 	@echo 'make model   fetch the default model, and the novels in which eval hides things, into the cache folder'
+	@echo 'make backends  run the tests by each set of kernels that this processor runs, not the best alone'
 	@echo 'make tsan    look for data races: the tests that work on several threads, under the thread sanitizer'
 	@echo 'make fuzz    fuzz the parsers, FUZZ_SECONDS (60) each, and say what their seeds cover'
 	@echo 'make bench   time single kernels against the bandwidth of the memory and the peak of products'
@@ -41,6 +42,17 @@ test: setup model
 	@mkdir -p build-test
 	@echo 'subdirs("$(CURDIR)/build" "$(CURDIR)/build-asan")' > build-test/CTestTestfile.cmake
 	@ctest --test-dir build-test --parallel $(JOBS) --output-on-failure --no-tests=error --no-label-summary
+
+# The scalar reference would take hours for the default model.
+backends: setup model
+	@cmake --preset release
+	@cmake --build --preset release --parallel $(JOBS)
+	@for backend in amx avx512bf16 avx512 avx2 ref; do \
+	  LONGHEADS_BACKEND=$$backend build/longheads info >/dev/null || continue; \
+	  echo "by $$backend:"; \
+	  if [ $$backend = ref ]; then without='-LE default-model'; else without=; fi; \
+	  LONGHEADS_BACKEND=$$backend ctest --preset release --parallel $(JOBS) --no-label-summary $$without || exit 1; \
+	done
 
 tsan: setup
 	@cmake --preset tsan

@@ -12,10 +12,10 @@ std::vector<TaskRecord> RunOnDefaultModel(const DefaultModelTask& run) {
   Result<std::unique_ptr<Task>> task = MakeTask(*FindTaskKind(run.kind), run.options);
   EXPECT_TRUE(task) << task.error().message;
   if (!task) return {};
-  const TaskHooks hooks{.load = [](const std::string& spec) -> Result<std::unique_ptr<Engine>> {
-                          return LoadDefaultModel(spec, "f32");
+  const TaskHooks hooks{.load = [&](const std::string& spec) -> Result<std::unique_ptr<Engine>> {
+                          return LoadDefaultModel(spec, run.compute);
                         },
-                        .engine_options = {.model_path = DefaultModelPath(), .compute = "f32"}};
+                        .engine_options = {.model_path = DefaultModelPath(), .compute = run.compute}};
   std::vector<TaskRecord> records;
   const Status status =
       RunTask({.attention = run.attention, .form = run.form, .out_dir = run.out_dir}, **task, hooks, records);

@@ -1,5 +1,4 @@
-// Runs an experiment of eval/task_registry.h on the default model, in float32. What its records must say is
-// the tests'.
+// Runs an experiment of eval/task_registry.h on the default model. What its records must say is the tests'.
 #pragma once
 
 #include <string>
@@ -15,6 +14,7 @@ struct DefaultModelTask {
   TaskOptions::Values options = {};
   std::vector<std::string> attention = {"longheads"};
   std::string form = "auto";
+  std::string compute = "f32";
   std::string out_dir = {};  // empty: nothing is kept
 };
 
