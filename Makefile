@@ -48,10 +48,11 @@ backends: setup model
 	@cmake --preset release
 	@cmake --build --preset release --parallel $(JOBS)
 	@for backend in amx avx512bf16 avx512 avx2 ref; do \
-	  LONGHEADS_BACKEND=$$backend build/longheads info >/dev/null || continue; \
+	  without=; \
+	  if [ $$backend = ref ]; then without='-LE default-model'; \
+	  else LONGHEADS_BACKEND=$$backend build/longheads info >/dev/null || continue; fi; \
 	  echo "by $$backend:"; \
-	  if [ $$backend = ref ]; then without='-LE default-model'; else without=; fi; \
-	  LONGHEADS_BACKEND=$$backend ctest --preset release --parallel $(JOBS) --no-label-summary $$without || exit 1; \
+	  LONGHEADS_BACKEND=$$backend ctest --preset release --parallel $(JOBS) --no-tests=error --no-label-summary $$without || exit 1; \
 	done
 
 tsan: setup

@@ -349,7 +349,7 @@ class AttentionExecutor::Few {
   // On each thread that takes part. What one of them throws ends the work of all.
   void Work(int thread) {
     try {
-      for (;;) {
+      while ((plans_.load(std::memory_order_relaxed) & kFailed) == 0) {
         const std::size_t b = next_plan_.fetch_add(1, std::memory_order_relaxed);
         if (b >= queries_.size()) break;
         MakePlan(b, thread);
@@ -396,12 +396,12 @@ class AttentionExecutor::Few {
     }
   };
   struct Block {
+    std::atomic<bool> planned{false};  // all of it is there
     const Plan* plan = nullptr;
     std::vector<Piece> pieces;  // in the plan's order
     Share in_memory, on_disk;
     std::vector<float> states;
     alignas(kCacheLine) std::atomic<std::size_t> n_left{0};  // pieces to be done
-    alignas(kCacheLine) std::atomic<bool> planned{false};    // all else is there
   };
 
   void MakePlan(std::size_t b, int thread) {
@@ -413,6 +413,12 @@ class AttentionExecutor::Few {
     block.pieces.clear();
     block.in_memory.Clear();
     block.on_disk.Clear();
+    // A chunk may come to lie in two pages as the text grows, and no token should allocate for that.
+    const std::size_t most = 2 * block.plan->segments.size();
+    block.pieces.reserve(most);
+    block.in_memory.pieces.reserve(most);
+    block.on_disk.pieces.reserve(most);
+    block.states.reserve(2 * block.plan->rows.size() * static_cast<std::size_t>(floats));
     for (const PlanSegment& segment : block.plan->segments) {
       const auto add = [&](int64_t begin, int64_t end) {
         Share& share = InMemory(queries_[b], segment, begin) ? block.in_memory : block.on_disk;

@@ -118,6 +118,32 @@ TEST_F(RunFewTest, PiecesAreAttendedToWhileAnotherPlanIsMade) {
   EXPECT_TRUE(seen);
 }
 
+// Who has nothing to attend to waits for a plan, asleep after a while: it hears of the plan, and of what took
+// its place.
+TEST_F(RunFewTest, WhoSleepsUntilThereIsAPlanIsWoken) {
+  OneLayer undisturbed = Read(1);
+  undisturbed.Decode(inputs_);
+  OneLayer layer = Read(2);
+  for (const bool fails : {true, false}) {
+    std::atomic<int> n_attended = 0;
+    on_piece = [&] { ++n_attended; };
+    policy_.on_plan = [&](int64_t kv_head) {
+      if (kv_head < 2) return;
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (n_attended < 6 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (fails) throw std::bad_alloc();
+    };
+    if (fails) {
+      EXPECT_THROW(layer.Decode(inputs_), std::bad_alloc);
+    } else {
+      layer.Decode(inputs_);
+    }
+    EXPECT_EQ(n_attended, fails ? 6 : 9);
+  }
+  EXPECT_EQ(layer.out(), undisturbed.out());
+}
+
 TEST_F(RunFewTest, AHeadThatSeesNothingIsZero) {
   for (const int n_threads : {1, 4}) {
     OneLayer whole = Read(n_threads), layer = Read(n_threads);

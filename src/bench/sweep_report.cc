@@ -96,7 +96,7 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
       "attn,length,compute,kv,repeats,prefill,prefill_low,prefill_high,prefill_share,operations,bf16_share,"
       "decoded,decode,decode_low,decode_high,decode_share,peak_memory,model,rope,text,seed,kernels,processor,"
       "threads,read,products,disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
-      "foreseen,foreseen_used,waited,prompt_disk_read,prompt_disk_written,prompt_waited\n";
+      "foreseen,foreseen_used,waited,read_a_prompt,written_a_prompt,waited_a_prompt\n";
   for (const SweepRow& row : rows) {
     const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
     csv += fmt::format("{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},", CsvField(row.attention), row.length,
@@ -164,9 +164,9 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
                                               {"foreseen_used", row.decode_traffic.foreseen_used},
                                               {"waited_seconds", row.decode_traffic.waited_seconds}};
       const PromptTraffic prompt = OfAPrompt(row);
-      all["rows"].back()["prefill_traffic"] = {{"disk_bytes_read", prompt.bytes_read},
-                                               {"disk_bytes_written", prompt.bytes_written},
-                                               {"waited_seconds", prompt.waited_seconds}};
+      all["rows"].back()["prefill_traffic"] = {{"disk_bytes_read_a_prompt", prompt.bytes_read},
+                                               {"disk_bytes_written_a_prompt", prompt.bytes_written},
+                                               {"waited_seconds_a_prompt", prompt.waited_seconds}};
     }
   }
   return all.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

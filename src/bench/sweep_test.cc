@@ -182,13 +182,14 @@ TEST(SweepTraffic, IsInTableAndFiles) {
   const std::string header = csv.substr(0, csv.find('\n'));
   EXPECT_TRUE(
       header.ends_with("disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
-                       "foreseen,foreseen_used,waited,prompt_disk_read,prompt_disk_written,prompt_waited"));
+                       "foreseen,foreseen_used,waited,read_a_prompt,written_a_prompt,waited_a_prompt"));
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(csv.begin(), csv.end(), ',') / 2);
   const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
   EXPECT_EQ(json["rows"][0]["decode_traffic"]["foreseen_used"], 2);
   EXPECT_EQ(json["rows"][0]["decode_traffic"]["planned_in_memory"], 4);
-  EXPECT_EQ(json["rows"][0]["prefill_traffic"],
-            nlohmann::json({{"disk_bytes_read", 100}, {"disk_bytes_written", 40}, {"waited_seconds", 1.5}}));
+  EXPECT_EQ(json["rows"][0]["prefill_traffic"], nlohmann::json({{"disk_bytes_read_a_prompt", 100},
+                                                                {"disk_bytes_written_a_prompt", 40},
+                                                                {"waited_seconds_a_prompt", 1.5}}));
   EXPECT_NE(
       SweepTable({row}, limits).find("75.0% of readings of a page found it in memory, as 25.0% of 16 pages"),
       std::string::npos);

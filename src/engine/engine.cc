@@ -75,8 +75,9 @@ Result<bool> KeepsPacked(const std::string& name, ComputeType compute, const Gem
   if (OfPrompts(compute) == ComputeType::kInt8) {
     if (name == "auto") return false;
     return InvalidInput(
-        "--packed-weights on has no effect on the int8 products that --compute says, or auto chose: leave it "
-        "out, or name another --compute");
+        "--packed-weights on has no effect where prompts are multiplied in int8, as here: leave it out, or, "
+        "where "
+        "no context file says how, name another --compute");
   }
   const uint64_t bytes = PackedBytes(weights, compute, gemm), free = AvailableMemory();
   const uint64_t integers = TokensInIntegers(compute) ? Int8Bytes(weights) : 0;  // laid out before

@@ -276,11 +276,7 @@ Result<SuiteTask> SuiteReader::Ablation(const Json& object, const std::string& p
   AblationBase base{.rest = "begin=window"};  // as of the command
   const auto count = [&](const char* key, int64_t& target) -> Status {
     if (!object.contains(key)) return {};
-    const std::string here = fmt::format("{}.{}", place, key);
-    LH_ASSIGN(const std::string text, TypedOne(object[key], here));
-    const Result<int64_t> tokens = ParseCount(text);
-    if (!tokens) return Wrong(here, tokens.error().message);
-    target = *tokens;
+    LH_ASSIGN(target, Count(object[key], fmt::format("{}.{}", place, key)));
     return {};
   };
   LH_TRY(count("chunk", base.chunk));

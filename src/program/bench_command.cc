@@ -164,8 +164,8 @@ void AddKernels(CLI::App& bench, Command& command) {
 '...-token' and 'gemv' read weights that no cache holds, as a generated token does, and 'vocabulary' those of the
 default model, which large caches may hold; they are told as shares of what so many threads read from memory. 'int8-prompt', 'gemm' and
 'attend' multiply many rows on one thread, and 'attend_few', 'column_mass_few' and 'scores' few; they are told as shares of large
-products on one thread (oneDNN's; in bfloat16 with AMX our own), of the type that they multiply. 'attend_few' of 2048 pages and
-'scores_of_columns' of 262144 chunks read them from memory, and are told as shares of what one thread reads; so are
+products on one thread (oneDNN's; in bfloat16 with AMX our own), of the type that they multiply, as 'column_mass' and
+'scores_of_columns' are. 'attend_few' of 2048 pages and 'scores_of_columns' of 262144 chunks read them from memory, and are told as shares of what one thread reads; so are
 'merge' and the others on rows of numbers ('rms_norm', 'add', 'range' and their like).
 
 Example:

@@ -60,7 +60,8 @@ struct SuiteRun {
     m.threads = options.threads;
     return m;
   }
-  Status AddStep(const SuiteModel& suite_model, const SuiteTask& suite_task);
+  // `file`: the model's.
+  Status AddStep(const SuiteModel& suite_model, const std::string& file, const SuiteTask& suite_task);
   Result<SuiteStep> TaskStep(const ModelOptions& model, const SuiteTask& suite_task) const;
   Result<int> RunSteps();
   std::string TimeLeft(std::size_t step) const;
@@ -107,9 +108,9 @@ Result<SuiteStep> SuiteRun::TaskStep(const ModelOptions& model, const SuiteTask&
                    .tokens = tokens};
 }
 
-Status SuiteRun::AddStep(const SuiteModel& suite_model, const SuiteTask& suite_task) {
+Status SuiteRun::AddStep(const SuiteModel& suite_model, const std::string& file,
+                         const SuiteTask& suite_task) {
   const ModelOptions model = Model(suite_model);
-  LH_ASSIGN(const std::string file, FindModel(model.model));
   const auto experiment = Experiments().find(suite_task.name);
   LH_ASSIGN(SuiteStep step, experiment == Experiments().end()
                                 ? TaskStep(model, suite_task)
@@ -180,7 +181,7 @@ Result<int> RunSuiteCommand(const SuiteCommandOptions& options) {
     const auto checked = OverflowOptionsOf(run.Model(model));
     if (!checked) return wrong(fmt::format("models[{}]", i), checked.error());
     for (const SuiteTask& task : suite.tasks) {
-      const Status added = run.AddStep(model, task);
+      const Status added = run.AddStep(model, checked->model_path, task);
       if (!added) return wrong(task.place, added.error());
     }
   }

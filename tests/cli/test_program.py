@@ -798,7 +798,7 @@ class BadInput(unittest.TestCase):
         for option, value in (("--kv-disk", SCRATCH), ("--kv-disk-max", "1g"), ("--kv-blocks", 8)):
             self.refused(*model, option, value, says=[f"{option} has no effect without --kv-ram"])
         self.refused("run", "-m", MODELS / "quantised.gguf", "--no-chat", "-p", "x", "--compute", "int8", "--packed-weights", "on",
-                     says=["--packed-weights on has no effect on the int8 products"])
+                     says=["--packed-weights on has no effect where prompts are multiplied in int8"])
         self.refused()
         self.refused("rnu")
         self.refused("run", "--nonsense")

@@ -33,7 +33,11 @@ namespace {
 template <typename Function>
 class PlanObserver : public SelectionObserver {
  public:
-  PlanObserver(const Function& function, SelectionObserver* other) : function_(function), other_(other) {}
+  PlanObserver(AttentionRunner& runner, const Function& function, SelectionObserver* other)
+      : runner_(runner), function_(function), other_(other) {
+    runner.observer = this;
+  }
+  ~PlanObserver() override { runner_.observer = nullptr; }
   void OnChoice(const BlockChoice& choice) override {
     if (other_ != nullptr) other_->OnChoice(choice);
   }
@@ -49,6 +53,7 @@ class PlanObserver : public SelectionObserver {
   }
 
  private:
+  AttentionRunner& runner_;
   const Function& function_;
   SelectionObserver* other_;
   std::mutex mutex_;
@@ -200,8 +205,7 @@ void OneLayer::Prefill(const LayerInputs& inputs, int64_t n, int64_t query_block
     if (mutation) mutation(block, plan);
     Remember(block, 0, plan);
   };
-  PlanObserver plans(remember, observer);
-  e.runner->observer = &plans;
+  const PlanObserver plans(*e.runner, remember, observer);
   e.runner->Prefill(e.policy, Attending(),
                     {.layer = e.layer,
                      .q = inputs.q.data() + first * q_floats,
@@ -209,7 +213,6 @@ void OneLayer::Prefill(const LayerInputs& inputs, int64_t n, int64_t query_block
                      .v = inputs.v.data() + first * kv_floats,
                      .out = out_.data() + first * q_floats},
                     n, nullptr);
-  e.runner->observer = nullptr;
   kv_.Commit(first + n);
 }
 
@@ -245,11 +248,9 @@ void OneLayer::DecodeTogether(std::span<OneLayer* const> sequences,
       sequences[s]->Remember(block, static_cast<int32_t>(s), plan);
     }
   };
-  PlanObserver plans(remember, sequences[0]->observer);
-  e.runner->observer = &plans;
+  const PlanObserver plans(*e.runner, remember, sequences[0]->observer);
   e.runner->Decode(e.policy, attending,
                    {.layer = e.layer, .q = q.data(), .k = k.data(), .v = v.data(), .out = out.data()});
-  e.runner->observer = nullptr;
   for (std::size_t s = 0; s < sequences.size(); ++s) {
     OneLayer& layer = *sequences[s];
     std::copy_n(out.begin() + static_cast<int64_t>(s) * q_floats, q_floats,
