@@ -76,8 +76,7 @@ Result<bool> KeepsPacked(const std::string& name, ComputeType compute, const Gem
     if (name == "auto") return false;
     return InvalidInput(
         "--packed-weights on has no effect where prompts are multiplied in int8, as here: leave it out, or, "
-        "where "
-        "no context file says how, name another --compute");
+        "where no context file says how, name another --compute");
   }
   const uint64_t bytes = PackedBytes(weights, compute, gemm), free = AvailableMemory();
   const uint64_t integers = TokensInIntegers(compute) ? Int8Bytes(weights) : 0;  // laid out before
