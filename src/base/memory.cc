@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -106,6 +107,36 @@ AlignedMemory AllocateAligned(std::size_t size, std::size_t alignment) {
   if (huge) madvise(memory.get(), size, MADV_HUGEPAGE);  // a wish: nothing depends on it
   return memory;
 }
+
+// Under the address sanitizer the memory ends where it is said to end, for what reads beyond it to be found.
+#if defined(__SANITIZE_ADDRESS__)
+#define LH_EXACT_LINES 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LH_EXACT_LINES 1
+#endif
+#endif
+
+#ifdef LH_EXACT_LINES
+void* AllocateLines(std::size_t size) { return ::operator new(size, std::align_val_t(kCacheLine)); }
+void FreeLines(void* lines) noexcept { ::operator delete(lines, std::align_val_t(kCacheLine)); }
+#else
+// What was allocated lies before the lines: there is room, as it is aligned to more than a pointer.
+void* AllocateLines(std::size_t size) {
+  static_assert(__STDCPP_DEFAULT_NEW_ALIGNMENT__ >= sizeof(void*));
+  if (size > std::numeric_limits<std::size_t>::max() - kCacheLine) throw std::bad_alloc();
+  auto* const all = static_cast<std::byte*>(::operator new(size + kCacheLine));
+  std::byte* const lines = all + kCacheLine - reinterpret_cast<std::uintptr_t>(all) % kCacheLine;
+  std::memcpy(lines - sizeof(all), &all, sizeof(all));
+  return lines;
+}
+void FreeLines(void* lines) noexcept {
+  if (lines == nullptr) return;
+  void* all = nullptr;
+  std::memcpy(&all, static_cast<std::byte*>(lines) - sizeof(all), sizeof(all));
+  ::operator delete(all);
+}
+#endif
 
 void DropContents(std::span<std::byte> memory) { madvise(memory.data(), memory.size(), MADV_DONTNEED); }
 void KeepSmallPages(std::span<std::byte> memory) { madvise(memory.data(), memory.size(), MADV_NOHUGEPAGE); }

@@ -36,6 +36,13 @@ using AlignedMemory = std::unique_ptr<std::byte, FreeAligned>;
 // written to takes no memory, but for the rest of a huge page. Throws std::bad_alloc.
 AlignedMemory AllocateAligned(std::size_t size, std::size_t alignment);
 
+// So many bytes from the beginning of a cache line on, for FreeLines. Throws std::bad_alloc. Memory that was
+// given back is there for the next of that size, where glibc's aligned allocation leaves holes that are a
+// little too small for it: it takes more than it gives, and small objects come to lie in the rest.
+inline constexpr std::size_t kCacheLine = 64;
+void* AllocateLines(std::size_t size);
+void FreeLines(void* lines) noexcept;
+
 // The memory stays, what was in it is lost: the system has its pages back until they are written to again.
 // Bounds are whole pages of the system, of AllocateAligned's memory.
 void DropContents(std::span<std::byte> memory);

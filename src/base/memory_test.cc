@@ -2,9 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <unistd.h>
+#if __has_include(<malloc.h>)
+#include <malloc.h>  // of glibc
+#endif
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <vector>
 
 namespace longheads {
 namespace {
@@ -66,6 +72,43 @@ TEST_F(AvailableMemoryTest, ReadsTheFirstVersionOfGroupsToo) {
   Write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_EQ(Available(), 50u * 1024);
 }
+
+TEST(AllocateLines, BeginWithACacheLineAndAreTheCallersToTheirEnd) {
+  std::vector<void*> all;
+  for (std::size_t size = 0; size < 300; ++size) {
+    void* const lines = AllocateLines(size);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(lines) % kCacheLine, 0) << size;
+    std::memset(lines, static_cast<int>(size), size);
+    all.push_back(lines);
+  }
+  for (std::size_t size = 0; size < all.size(); ++size) {
+    const auto* const bytes = static_cast<const unsigned char*>(all[size]);
+    for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(bytes[i], size % 256) << size;
+    FreeLines(all[size]);
+  }
+  FreeLines(nullptr);
+#ifndef __SANITIZE_ADDRESS__
+  EXPECT_THROW(AllocateLines(std::numeric_limits<std::size_t>::max() - 1), std::bad_alloc);
+#endif
+}
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// As a text grows: its last blocks are copied, the old ones go, and small objects stay.
+TEST(AllocateLines, WhatWasGivenBackIsThereForTheNextOfThatSize) {
+  constexpr std::size_t kBlock = 100'000, kBlocks = 30;
+  std::vector<void*> blocks(kBlocks), small;
+  const std::size_t before = mallinfo2().fordblks;
+  for (int round = 0; round < 100; ++round) {
+    const std::vector<void*> old = blocks;
+    for (void*& block : blocks) block = AllocateLines(kBlock);
+    for (int i = 0; i < 100; ++i) small.push_back(::operator new(40));
+    for (void* const block : old) FreeLines(block);
+  }
+  EXPECT_LE(mallinfo2().fordblks, before + 2 * kBlocks * kBlock);
+  for (void* const block : blocks) FreeLines(block);
+  for (void* const object : small) ::operator delete(object);
+}
+#endif
 
 }  // namespace
 }  // namespace longheads

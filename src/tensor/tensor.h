@@ -6,15 +6,15 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <type_traits>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "tensor/dtype.h"
 
 namespace longheads {
 
-inline constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector
+inline constexpr std::size_t kAlignment = kCacheLine;  // also the widest vector
 
 // Owns `size` zeroed elements, aligned to a cache line. Moves; does not copy.
 template <typename T>
@@ -31,8 +31,7 @@ class Buffer {
     data_.reset();
     size_ = 0;
     if (size == 0) return;
-    data_.reset(static_cast<T*>(
-        ::operator new(sizeof(T) * static_cast<std::size_t>(size), std::align_val_t(kAlignment))));
+    data_.reset(static_cast<T*>(AllocateLines(sizeof(T) * static_cast<std::size_t>(size))));
     std::memset(static_cast<void*>(data_.get()), 0, sizeof(T) * static_cast<std::size_t>(size));
     size_ = size;
   }
@@ -49,7 +48,7 @@ class Buffer {
 
  private:
   struct Free {
-    void operator()(T* p) const { ::operator delete(static_cast<void*>(p), std::align_val_t(kAlignment)); }
+    void operator()(T* p) const { FreeLines(p); }
   };
   std::unique_ptr<T, Free> data_;
   int64_t size_ = 0;
