@@ -9,7 +9,8 @@ repeat by repeat. Where the processor is of a kind on which the peer's speed is 
 tenth below that, it has been set up badly, and the script fails.
 
 A peer may take hours for a long prompt. With --limit SECONDS one that has not read it and generated its tokens by then is
-ended; of that length the time of both together is compared, and the ratio is at least what is said.
+ended; of that length the time of both together is compared, and the ratio is at least what is said. Of llama.cpp --blocks N
+times N blocks of the prompt alone, evenly apart, at their own depth, and interpolates the others (llamacpp_worker.py says how).
 
 With --out FILE.csv each repeat of each engine is a line behind those that are there; `tools/eval/plot.py` draws speed against
 length of a folder's peers.csv.
@@ -121,9 +122,11 @@ def time_ours(program, options, model, length, n_decode, threads, seed):
     return {"prefill": row["prefill"]["median"], "decode": row["decode"]["median"]}
 
 
-def time_peer(python, worker, model, length, n_decode, threads, seed, limit=None):
+def time_peer(python, worker, model, length, n_decode, threads, seed, limit=None, blocks=None):
     """Tokens a second; None, both, where the timed prompt and the tokens after it take longer than `limit` seconds."""
     command = [python, HERE / worker, model, str(length), str(n_decode), str(threads), str(seed)]
+    if blocks is not None:
+        command.append(str(blocks))
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         # Unbuffered: what readline has not returned is left to communicate.
         with subprocess.Popen(command, bufsize=0, stdout=subprocess.PIPE, stderr=said) as process:
@@ -205,6 +208,7 @@ def main():
     parser.add_argument("-n", "--predict", type=int, default=32, help="tokens generated after each prompt")
     parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="end a peer that takes longer for a prompt and its answer")
+    parser.add_argument("--blocks", type=int, metavar="N", help="llama.cpp: time N blocks of 2048 tokens alone, at least 2")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.csv", help="write each repeat down here, behind others")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent.parent / "build" / "longheads")
     parser.epilog = "After '--': options of longheads bench sweep; default: --attn full"
@@ -217,6 +221,8 @@ def main():
             sys.exit(f"{path} is not there: '{made_by}' makes it")
     if arguments.limit is not None and not arguments.limit > 0:
         sys.exit("--limit must be above 0")
+    if arguments.blocks is not None and (arguments.peer != "llama.cpp" or arguments.blocks < 2):
+        sys.exit("--blocks is for llama.cpp, and 2 or more")
     if arguments.out:
         check_columns(arguments.out)
     peer = PEERS[arguments.peer]
@@ -232,9 +238,10 @@ def main():
         for repeat in range(arguments.repeats):
             same = (arguments.model, length, arguments.predict, arguments.threads, repeat + 1)
             ours.append(time_ours(arguments.program, arguments.options, *same))
-            theirs.append(time_peer(python, peer["worker"], *same, arguments.limit))
+            theirs.append(time_peer(python, peer["worker"], *same, arguments.limit, arguments.blocks))
             if arguments.out:
-                names = "longheads " + " ".join(arguments.options), peer["engine"]
+                names = ("longheads " + " ".join(arguments.options),
+                         peer["engine"] + (f", {arguments.blocks} blocks timed" if arguments.blocks else ""))
                 write_down(arguments.out, [
                     {"attn": engine, "length": length, "repeat": repeat, **run, "decoded": arguments.predict,
                      "threads": arguments.threads, "model": arguments.model.name, "processor": full_name,

@@ -1,8 +1,13 @@
-"""Times llama.cpp on a GGUF file: llamacpp_worker.py MODEL LENGTH N_DECODE THREADS SEED
+"""Times llama.cpp on a GGUF file: llamacpp_worker.py MODEL LENGTH N_DECODE THREADS SEED [BLOCKS]
 
 Prints "begin" before the prompt that is timed, and at last one line of JSON: tokens a second of a prompt of LENGTH random ids,
 to the choice of its first token, and of each token after it, the median of N_DECODE. A prompt of at most 2048 other ids goes
 before. Flash attention, keys and values in float16, micro-batches of 512 tokens: llama.cpp's own choice on a CPU.
+
+With BLOCKS as many blocks of 2048 tokens are timed, evenly apart, the first and the last among them; what others would take is
+interpolated between their neighbours. Those are read too, but each as a sequence of its own, which sees nothing of the text
+before, and handed over to the one that is timed. So its blocks and tokens meet as many keys as they would in a prompt that is
+read whole, at the same positions, and only what the keys hold differs.
 """
 
 import json
@@ -10,36 +15,83 @@ import statistics
 import sys
 import time
 
+import blocks
 import llama_cpp
 import numpy
+
+BLOCK = 2048
+
+
+class Session:
+    """A context of `length` tokens whose sequence 0 is what is read."""
+
+    def __init__(self, path, length, threads, sequences):
+        self.model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
+        if not self.model:
+            sys.exit(f"llama.cpp cannot read {path}")
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = length, BLOCK, 512
+        params.n_threads = params.n_threads_batch = threads
+        params.n_seq_max, params.kv_unified = sequences, True
+        params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        self.context = llama_cpp.llama_init_from_model(self.model, params)
+        if not self.context or llama_cpp.llama_n_ctx(self.context) < length:
+            sys.exit(f"llama.cpp made no context of {length} tokens")
+        self.memory = llama_cpp.llama_get_memory(self.context)
+        self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+        self.batch = llama_cpp.llama_batch_init(BLOCK, 0, 1)
+
+    def clear(self):
+        llama_cpp.llama_memory_clear(self.memory, True)
+
+    def read(self, ids, position, sequence=0):
+        """Reads at most BLOCK ids; the likeliest token behind them, and the seconds it took."""
+        start = time.perf_counter()
+        self.batch.n_tokens = len(ids)
+        for i, token in enumerate(ids):
+            self.batch.token[i], self.batch.pos[i] = token, position + i
+            self.batch.n_seq_id[i], self.batch.seq_id[i][0] = 1, sequence
+            self.batch.logits[i] = i == len(ids) - 1
+        if status := llama_cpp.llama_decode(self.context, self.batch):
+            sys.exit(f"llama.cpp failed to read {len(ids)} tokens at {position}: {status}")
+        logits = llama_cpp.llama_get_logits_ith(self.context, -1)
+        token = int(numpy.ctypeslib.as_array(logits, shape=(self.vocabulary,)).argmax())
+        return token, time.perf_counter() - start
+
+    def read_apart(self, ids, position, sequence):
+        """Reads ids that see each other alone, for sequence 0 to see them."""
+        self.read(ids, position, sequence)
+        llama_cpp.llama_memory_seq_cp(self.memory, sequence, 0, -1, -1)
+
+
+def time_prompt(session, ids, timed):
+    """The token behind the prompt, and the seconds for it, of which blocks in `timed` were measured."""
+    seconds = {}
+    for i, start in enumerate(range(0, len(ids), BLOCK)):
+        block = ids[start:start + BLOCK].tolist()
+        if i in timed:
+            token, seconds[i] = session.read(block, start)
+            print(f"{len(block)} tokens behind {start}: {seconds[i]:.3f} s", file=sys.stderr, flush=True)
+        else:
+            session.read_apart(block, start, i)
+    return token, blocks.sum_of_all(seconds, -(-len(ids) // BLOCK))
 
 
 def main():
     path = sys.argv[1]
-    length, n_decode, threads, seed = map(int, sys.argv[2:])
-    model = llama_cpp.Llama(path, n_ctx=length + n_decode + 1, n_batch=2048, n_ubatch=512, n_threads=threads,
-                            n_threads_batch=threads, flash_attn=True, verbose=False)
-    if model.n_ctx() < length + n_decode + 1:
-        sys.exit(f"llama.cpp made a context of {model.n_ctx()} tokens, shorter than the prompt")
-    vocabulary = model.n_vocab()
-
-    def evaluate(ids):
-        start = time.perf_counter()
-        model.eval(ids)
-        logits = llama_cpp.llama_get_logits_ith(model.ctx, -1)
-        token = int(numpy.ctypeslib.as_array(logits, shape=(vocabulary,)).argmax())
-        return token, time.perf_counter() - start
-
+    length, n_decode, threads, seed = map(int, sys.argv[2:6])
+    n_blocks = -(-length // BLOCK)
+    timed = blocks.evenly(int(sys.argv[6]) if len(sys.argv) > 6 else n_blocks, n_blocks)
+    session = Session(path, length + n_decode + 1, threads, n_blocks if len(timed) < n_blocks else 1)
     random = numpy.random.default_rng(seed)
-    for timed, n in enumerate((min(length, 2048), length)):
-        if timed:
+    for n in (min(length, BLOCK), length):
+        session.clear()
+        if n == length:
             print("\nbegin", flush=True)
-        model.reset()
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(model.ctx), True)
-        token, prefill = evaluate(random.integers(300, 32000, size=n).tolist())
+        token, prefill = time_prompt(session, random.integers(300, 32000, size=n), timed if n == length else {0})
         decode = []
-        for _ in range(n_decode):
-            token, seconds = evaluate([token])
+        for i in range(n_decode):
+            token, seconds = session.read([token], n + i)
             decode.append(seconds)
     print(json.dumps({"prefill": length / prefill, "decode": 1 / statistics.median(decode)}))
 

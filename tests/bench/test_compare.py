@@ -8,6 +8,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench" / "peers"))
+import blocks  # noqa: E402
 import compare  # noqa: E402
 
 
@@ -17,15 +18,19 @@ class Peer(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def time(self, body, limit=None):
+    def time(self, body, limit=None, blocks=None):
         worker = self.folder / "worker.py"
         worker.write_text(f"import sys, time\n{body}\n")
-        return compare.time_peer(sys.executable, worker, "model", 1000, 4, 2, 1, limit)
+        return compare.time_peer(sys.executable, worker, "model", 1000, 4, 2, 1, limit, blocks)
 
     def test_says_its_figures_last(self):
         said = self.time("print('loading')\nprint('\\nbegin', flush=True)\nprint('x')\n"
                          "print('{\"prefill\": 5.0, \"decode\": 2.0}')", limit=60)
         self.assertEqual(said, {"prefill": 5.0, "decode": 2.0})
+
+    def test_is_told_how_many_blocks_to_time(self):
+        echo = "print('begin')\nprint('{\"prefill\": %d}' % len(sys.argv))"
+        self.assertEqual([self.time(echo, blocks=n)["prefill"] for n in (None, 9)], [6, 7])
 
     def test_is_ended_where_it_takes_too_long_from_the_timed_prompt_on(self):
         said = self.time("time.sleep(1)\nprint('\\nbegin', flush=True)\n"
@@ -59,6 +64,20 @@ class Compared(unittest.TestCase):
         said = compare.compared(self.OURS, theirs, 1000, 60, limit=90)
         self.assertEqual(list(said), ["prompt and answer"])
         self.assertTrue(said["prompt and answer"].endswith("ratio at least 5.96 (4.419-7.5)"), said)
+
+
+class Blocks(unittest.TestCase):
+    def test_are_evenly_apart(self):
+        self.assertEqual(blocks.evenly(2, 64), {0, 63})
+        self.assertEqual(blocks.evenly(9, 65), set(range(0, 65, 8)))
+        self.assertEqual(blocks.evenly(4, 64), {0, 21, 42, 63})
+        self.assertEqual(blocks.evenly(5, 3), {0, 1, 2})
+        self.assertEqual(blocks.evenly(2, 1), {0})
+
+    def test_those_between_lie_on_a_line(self):
+        self.assertEqual(blocks.sum_of_all({0: 1.0, 2: 3.0, 3: 10.0}, 4), 1 + 2 + 3 + 10)
+        self.assertEqual(blocks.sum_of_all({0: 4.0}, 1), 4)
+        self.assertEqual(blocks.sum_of_all({0: 1.0, 63: 64.0}, 64), sum(range(1, 65)))
 
 
 class Known(unittest.TestCase):
