@@ -204,6 +204,7 @@ Result<int> Ask(const AskOptions& options) {
     Note("{}: {} tokens of {}, read with {}, {}; opened in {:.2f} s (the model in {:.2f} s)\n", options.path,
          text.size(), setup.source.empty() ? "a text" : OnOneLine(setup.source), OnOneLine(setup.attention),
          engine->DescribeKernels(), SecondsSince(start) - load_seconds, load_seconds);
+    for (const std::string& warning : engine->Warnings(text.size())) Note("warning: {}\n", warning);
   }
   Asking asking(*engine, options, setup.chat, std::move(text));
   LH_TRY(AskAll(asking, options));

@@ -43,8 +43,7 @@ void AnnounceReading(const Engine& engine, int64_t n_tokens, const std::string& 
        engine.DescribeKernels());
   Note("{}\n", engine.ExplainAttention(n_tokens));
   NoteDisk(folder);
-  const std::string warning = engine.AttentionWarning(n_tokens);
-  if (!warning.empty()) Note("warning: {}\n", warning);
+  for (const std::string& warning : engine.Warnings(n_tokens)) Note("warning: {}\n", warning);
   if (engine.CallUnit() == 0)
     Note("note: this method reads a text in one piece, of which an interrupt keeps nothing\n");
 }

@@ -120,8 +120,7 @@ Result<int> ShowInfo(const InfoOptions& options) {
   Line("prefill", fmt::format("of {} tokens: {}", n_tokens, work(engine->PlanPrefill(n_tokens), "")));
   Line("decode",
        fmt::format("after {} tokens: {}", n_tokens, work(engine->PlanDecode(n_tokens), " a token")));
-  const std::string warning = engine->AttentionWarning(n_tokens);
-  if (!warning.empty()) Line("warning", warning);
+  for (const std::string& warning : engine->Warnings(n_tokens)) Line("warning", warning);
   return 0;
 }
 

@@ -84,8 +84,7 @@ Result<int> Run(const RunOptions& options) {
   Note(options, "{}: {} tokens, {} threads, {}", engine->file().name(), n_prompt, engine->threads(),
        engine->DescribeKernels());
   Note(options, "{}", engine->ExplainAttention(n_most));
-  const std::string warning = engine->AttentionWarning(n_most);
-  if (!warning.empty()) Note(options, "warning: {}", warning);
+  for (const std::string& warning : engine->Warnings(n_most)) Note(options, "warning: {}", warning);
   if (!options.quiet && engine->PlanMemory(n_most).disk > 0) NoteDisk(options.model.kv_disk);
   LH_TRY(FitBlocks(*engine, options.model, n_most, options.quiet));
   const double load_seconds = SecondsSince(start);

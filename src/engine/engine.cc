@@ -232,8 +232,17 @@ std::string Engine::ExplainAttention(int64_t n_tokens) const {
   return text;
 }
 
-std::string Engine::AttentionWarning(int64_t n_tokens) const {
-  return transformer_->attention()[0].policy->Warning(n_tokens);
+std::vector<std::string> Engine::Warnings(int64_t n_tokens) const {
+  std::vector<std::string> warnings;
+  std::string of_method = transformer_->attention()[0].policy->Warning(n_tokens);
+  if (!of_method.empty()) warnings.push_back(std::move(of_method));
+  if (const uint64_t memory = AvailableMemory(); reads_file_ && weight_bytes_ > memory) {
+    warnings.push_back(
+        fmt::format("the model's weights are {}, and {} of memory are free: what does not fit is read from "
+                    "disk again for every token, which is slow; free some, or use a smaller model",
+                    FormatBytes(weight_bytes_), FormatBytes(memory)));
+  }
+  return warnings;
 }
 
 MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {

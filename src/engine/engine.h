@@ -146,10 +146,11 @@ class Engine {
   const std::string& attention_spec() const { return attention_spec_; }
   const AttentionModel& attention_model() const { return attention_model_; }  // what its method was made for
   const RopeOverrides& rope() const { return rope_; }
-  // What the attention method does at which length, for a text of n tokens where that is known, and what it
-  // warns of; may be empty.
+  // What the attention method does at which length, for a text of n tokens where that is known; may be empty.
   std::string ExplainAttention(int64_t n_tokens = 0) const;
-  std::string AttentionWarning(int64_t n_tokens) const;
+  // Sentences for who is about to read so many: what the attention method warns of, and weights that memory
+  // does not hold, of which every token reads some from disk again.
+  std::vector<std::string> Warnings(int64_t n_tokens) const;
   MemoryPlan PlanMemory(int64_t n_tokens) const;  // n_tokens: at most 2 * kMostTokens
   uint64_t kv_ram() const { return kv_ram_; }
   // Of that, what texts take now beside their pages.

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <filesystem>
+
 #include "base/memory.h"
 #include "tests/support/allocations.h"
 #include "tests/support/gguf_builder.h"
@@ -95,6 +97,24 @@ TEST(Engine, NamesTheFlagsThatHelpWhereMemoryIsShort) {
   options.kv_disk = testing::TempDir();
   const std::string limited = refusal();
   EXPECT_TRUE(says(limited, "or a smaller --kv-ram") && !says(limited, "which keeps")) << limited;
+}
+
+TEST(Engine, WarnsOfWeightsThatMemoryDoesNotHold) {
+  TinyLlamaOptions model = kTiny;
+  model.ffn = 64;
+  model.weight_type = DType::kQ4_1;
+  const ModelFile file(TinyLlama(model));
+  const auto warned = [&](const char* compute, uint64_t memory) {
+    const auto engine = *Engine::Load(
+        {.model_path = file.path(), .attention = "full", .compute = compute, .packed_weights = "off"});
+    const PretendedMemory pretended(memory);
+    const std::vector<std::string> warnings = engine->Warnings(10);
+    return warnings.empty() ? std::string() : warnings.front();
+  };
+  const uint64_t bytes = static_cast<uint64_t>(std::filesystem::file_size(file.path()));
+  EXPECT_EQ(warned("f32", bytes), "");
+  EXPECT_NE(warned("f32", bytes - 1).find("read from disk again for every token"), std::string::npos);
+  EXPECT_EQ(warned("int8", bytes - 1), "") << "they are laid out anew, in memory";
 }
 
 TEST(Engine, RefusesToLayOutWeightsAnewWhereThereIsNoRoomForThem) {

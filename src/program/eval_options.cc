@@ -109,9 +109,8 @@ std::string QuoteAnswer(const std::string& answer) {
 
 void AnnounceMethod(const Engine& engine, const std::string& attention, int64_t longest) {
   const std::string explained = engine.ExplainAttention();
-  const std::string warning = engine.AttentionWarning(longest);
-  Note("{}: {}{}{}{}\n", attention, engine.DescribeKernels(), explained.empty() ? "" : "; ", explained,
-       warning.empty() ? "" : "\nwarning: " + warning);
+  Note("{}: {}{}{}\n", attention, engine.DescribeKernels(), explained.empty() ? "" : "; ", explained);
+  for (const std::string& warning : engine.Warnings(longest)) Note("warning: {}\n", warning);
 }
 
 Result<int> FinishEval(const Status& status, const std::string& table, std::size_t n_done,
