@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <condition_variable>
-#include <deque>
+#include <cstddef>
 #include <mutex>
 #include <new>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kv/page_io_uring.h"
@@ -36,7 +37,7 @@ class ThreadedIo final : public PageIo {
     std::size_t n = 0;
     try {
       std::lock_guard lock(mutex_);
-      for (; n < transfers.size(); ++n) queue_.push_back(transfers[n]);
+      for (; n < transfers.size(); ++n) Push(transfers[n]);
     } catch (const std::bad_alloc&) {
     }
     wake_.notify_all();
@@ -47,6 +48,14 @@ class ThreadedIo final : public PageIo {
   std::string_view name() const override { return "threads"; }
 
  private:
+  // A deque would allocate again and again, as it moves on.
+  void Push(const PageTransfer& transfer) {
+    if (first_ > queue_.size() / 2) {
+      queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(std::exchange(first_, 0)));
+    }
+    queue_.push_back(transfer);
+  }
+
   void Stop() {
     {
       std::lock_guard lock(mutex_);
@@ -59,10 +68,9 @@ class ThreadedIo final : public PageIo {
   void Work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      const PageTransfer transfer = queue_.front();
-      queue_.pop_front();
+      wake_.wait(lock, [this] { return stop_ || first_ < queue_.size(); });
+      if (first_ == queue_.size()) return;
+      const PageTransfer transfer = queue_[first_++];
       lock.unlock();
       done_(transfer, MovePage(transfer));
       lock.lock();
@@ -72,7 +80,8 @@ class ThreadedIo final : public PageIo {
   Done done_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<PageTransfer> queue_;
+  std::vector<PageTransfer> queue_;
+  std::size_t first_ = 0;  // those before are under way
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };

@@ -11,6 +11,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/pause.h"
@@ -73,6 +74,7 @@ class UringIo final : public PageIo {
     while (Await()) {
     }
     io_uring_queue_exit(&ring_);
+    while (spare_ != nullptr) delete std::exchange(spare_, spare_->next);
   }
 
   void Submit(std::span<const PageTransfer> transfers) override {
@@ -86,11 +88,11 @@ class UringIo final : public PageIo {
         lock.lock();
         continue;
       }
-      auto* const copy = new (std::nothrow) PageTransfer(transfer);
-      io_uring_sqe* const entry = copy != nullptr ? NextEntry() : nullptr;
+      UnderWay* const kept = TakeSpare();
+      io_uring_sqe* const entry = kept != nullptr ? NextEntry() : nullptr;
       if (entry == nullptr) {
+        if (kept != nullptr) KeepSpare(kept);
         lock.unlock();
-        delete copy;
         done_(transfer, MovePage(transfer));
         lock.lock();
         continue;
@@ -102,7 +104,8 @@ class UringIo final : public PageIo {
       } else {
         io_uring_prep_write(entry, file, transfer.bytes.data(), size, transfer.offset);
       }
-      io_uring_sqe_set_data(entry, copy);
+      kept->transfer = transfer;
+      io_uring_sqe_set_data(entry, kept);
     }
     Enter();
   }
@@ -139,6 +142,18 @@ class UringIo final : public PageIo {
   std::string_view name() const override { return "io_uring"; }
 
  private:
+  struct UnderWay {
+    PageTransfer transfer;
+    UnderWay* next = nullptr;  // among the spare ones
+  };
+
+  // With the lock held. Null where there is no memory.
+  UnderWay* TakeSpare() {
+    if (spare_ == nullptr) return new (std::nothrow) UnderWay;
+    return std::exchange(spare_, spare_->next);
+  }
+  void KeepSpare(UnderWay* one) { one->next = std::exchange(spare_, one); }
+
   io_uring_sqe* NextEntry() {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     if (entry != nullptr) return entry;
@@ -162,31 +177,34 @@ class UringIo final : public PageIo {
   bool TakeAll() {
     bool any = false;
     for (io_uring_cqe* completion = nullptr; io_uring_peek_cqe(&ring_, &completion) == 0; any = true) {
-      const std::unique_ptr<PageTransfer> transfer(
-          static_cast<PageTransfer*>(io_uring_cqe_get_data(completion)));
+      auto* const ended = static_cast<UnderWay*>(io_uring_cqe_get_data(completion));
       const int moved = completion->res;
       io_uring_cqe_seen(&ring_, completion);
+      PageTransfer transfer;
       {
         // Also what makes the submitter's writes visible here: it held the lock until the system had them.
         std::lock_guard lock(mutex_);
+        transfer = ended->transfer;
+        KeepSpare(ended);
         --n_under_way_;
         if (io_uring_sq_ready(&ring_) > 0) Enter();
       }
-      ShowSanitizer(*transfer, moved);
+      ShowSanitizer(transfer, moved);
       if (FileFaults* const faults = InstalledFileFaults(); faults != nullptr && moved >= 0) {
-        faults->After(OperationOf(*transfer), moved);
+        faults->After(OperationOf(transfer), moved);
       }
-      const bool whole = moved >= 0 && static_cast<std::size_t>(moved) == transfer->bytes.size();
+      const bool whole = moved >= 0 && static_cast<std::size_t>(moved) == transfer.bytes.size();
       // Plain calls bring the rest, or the error with its sentence.
-      done_(*transfer, whole ? Status() : MovePage(*transfer));
+      done_(transfer, whole ? Status() : MovePage(transfer));
     }
     return any;
   }
 
   io_uring ring_;
-  std::mutex taking_;    // of ends
-  std::mutex mutex_;     // of submissions
-  int n_under_way_ = 0;  // handed over, and their ends not taken
+  std::mutex taking_;          // of ends
+  std::mutex mutex_;           // of submissions
+  int n_under_way_ = 0;        // handed over, and their ends not taken
+  UnderWay* spare_ = nullptr;  // of transfers that ended, for the next ones
   Done done_;
 };
 

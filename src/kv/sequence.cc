@@ -1,11 +1,34 @@
 #include "kv/sequence.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "base/check.h"
 
 namespace longheads {
+namespace {
+
+// Pages that KvPool::ReadAhead is asked for, a number of them at a time: for that nothing is allocated.
+class Wanted {
+ public:
+  Wanted(KvPool& pool, KvPool::Asked asked) : pool_(pool), asked_(asked) {}
+  void Add(KvPage* page) {
+    if (n_ == pages_.size()) Send();
+    pages_[n_++] = page;
+  }
+  void Send() { pool_.ReadAhead(std::span(pages_).first(std::exchange(n_, 0)), asked_); }
+
+ private:
+  KvPool& pool_;
+  KvPool::Asked asked_;
+  std::array<KvPage*, 64> pages_;
+  std::size_t n_ = 0;
+};
+
+}  // namespace
 
 KvSequence::KvSequence(std::shared_ptr<KvPool> pool) : pool_(std::move(pool)) {
   tables_.resize(static_cast<std::size_t>(geometry().n_layers * geometry().n_kv_heads));
@@ -139,10 +162,9 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
 
 void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, For reader) const {
   if (!on_disk()) return;
-  std::vector<KvPage*> wanted;
-  wanted.reserve(pages.size());
-  for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
-  pool_->ReadAhead(wanted, reader == For::kToken ? KvPool::Asked::kAgain : KvPool::Asked::kForCertain);
+  Wanted wanted(*pool_, reader == For::kToken ? KvPool::Asked::kAgain : KvPool::Asked::kForCertain);
+  for (const int64_t index : pages) wanted.Add(page(layer, kv_head, index).get());
+  wanted.Send();
 }
 
 void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
@@ -155,15 +177,14 @@ void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_
 void KvSequence::Expect(int64_t layer) const {
   if (!on_disk()) return;
   const int64_t n_pages = (size_ + kPageTokens - 1) / kPageTokens;
-  std::vector<KvPage*> wanted;
   const auto send = [&](const std::vector<std::vector<int64_t>>& table, KvPool::Asked asked) {
-    wanted.clear();
+    Wanted wanted(*pool_, asked);
     for (int64_t head = 0; head < geometry().n_kv_heads; ++head) {
       for (const int64_t index : table[static_cast<std::size_t>(layer * geometry().n_kv_heads + head)]) {
-        if (index < n_pages) wanted.push_back(page(layer, head, index).get());  // the text may have been cut
+        if (index < n_pages) wanted.Add(page(layer, head, index).get());  // the text may have been cut
       }
     }
-    pool_->ReadAhead(wanted, asked);
+    wanted.Send();
   };
   send(remembered_, KvPool::Asked::kLikely);
   send(nearly_, KvPool::Asked::kPerhaps);

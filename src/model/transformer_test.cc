@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kv/page_file.h"
 #include "tests/support/allocations.h"
 #include "tests/support/tiny_transformer.h"
 
@@ -492,6 +493,37 @@ TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
         }
       }
     }
+  }
+}
+
+TEST(Transformer, DecodesWithoutAllocatingWherePagesAreOnDisk) {
+  for (const char* const io : {"threads", "auto"}) {
+    TinyTransformer tiny({.model = kTiny, .attention = kLongHeads, .threads = 1});
+    const auto stride = static_cast<uint64_t>(tiny->kv_pool()->geometry().PageStride());
+    const Status on_disk =
+        tiny->kv_pool()->UseDisk({.ram_bytes = 64 * stride,
+                                  .most_pinned = 8,
+                                  .file = *TemporaryPageFile::Create(testing::TempDir(), stride, 0),
+                                  .io = io});
+    ASSERT_TRUE(on_disk) << on_disk.error().message;
+    SequenceState sequence = tiny->NewSequence();
+    constexpr int64_t kPages = 40;  // 160 of all layers and heads
+    tiny.Prefill(sequence, TinyTokens(kPages * kPageTokens, kTiny.vocab_size, 3));
+    const std::vector<int32_t> tokens = TinyTokens(46, kTiny.vocab_size, 4);
+    std::vector<float> hidden;
+    uint64_t read_before = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const BatchItem item{&sequence, std::span(tokens).subspan(i, 1)};
+      const int64_t before = AllocationCount();
+      ASSERT_TRUE(tiny->Forward(std::span(&item, 1), Phase::kDecode, Outputs::kLast, {}, hidden));
+      const int64_t count = AllocationCount() - before;
+      if (i <= 32) {  // until then more transfers than ever may be under way; 33 to 47 are inside a chunk
+        read_before = tiny->kv_pool()->traffic().bytes_read;
+        continue;
+      }
+      EXPECT_EQ(count, 0) << io << ", token " << i;
+    }
+    EXPECT_GT(tiny->kv_pool()->traffic().bytes_read, read_before) << io;
   }
 }
 
