@@ -11,9 +11,9 @@ def evenly(wanted, blocks):
 def sum_of_all(seconds, blocks):
     """Of {block: seconds} of some, in order and with the first and the last, what all take: others lie on a line between neighbours."""
     numbers = list(seconds)
+    assert numbers[0] == 0 and numbers[-1] == blocks - 1
     total = seconds[numbers[-1]]
     for left, right in zip(numbers, numbers[1:]):
         step = (seconds[right] - seconds[left]) / (right - left)
         total += sum(seconds[left] + step * i for i in range(right - left))
-    assert numbers[0] == 0 and numbers[-1] == blocks - 1
     return total

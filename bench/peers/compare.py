@@ -122,6 +122,11 @@ def time_ours(program, options, model, length, n_decode, threads, seed):
     return {"prefill": row["prefill"]["median"], "decode": row["decode"]["median"]}
 
 
+def is_timed_in_part(length, blocks):
+    """Whether so many blocks of llamacpp_worker.py's are fewer than such a prompt has."""
+    return blocks is not None and blocks < length // 2048
+
+
 def time_peer(python, worker, model, length, n_decode, threads, seed, limit=None, blocks=None):
     """Tokens a second; None, both, where the timed prompt and the tokens after it take longer than `limit` seconds."""
     command = [python, HERE / worker, model, str(length), str(n_decode), str(threads), str(seed)]
@@ -208,7 +213,7 @@ def main():
     parser.add_argument("-n", "--predict", type=int, default=32, help="tokens generated after each prompt")
     parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="end a peer that takes longer for a prompt and its answer")
-    parser.add_argument("--blocks", type=int, metavar="N", help="llama.cpp: time N blocks of 2048 tokens alone, at least 2")
+    parser.add_argument("--blocks", type=int, metavar="N", help="llama.cpp: time no more than N (2 or more) of a prompt's blocks of 2048 tokens, and take the others from these")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.csv", help="write each repeat down here, behind others")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent.parent / "build" / "longheads")
     parser.epilog = "After '--': options of longheads bench sweep; default: --attn full"
@@ -239,16 +244,20 @@ def main():
             same = (arguments.model, length, arguments.predict, arguments.threads, repeat + 1)
             ours.append(time_ours(arguments.program, arguments.options, *same))
             theirs.append(time_peer(python, peer["worker"], *same, arguments.limit, arguments.blocks))
+            if blocks := theirs[-1].pop("blocks", None):
+                print(f"{length} tokens, the peer timed in part: a block " +
+                      ", ".join(f"behind {start} took {seconds:.2f} s" for start, seconds in blocks.items()), flush=True)
             if arguments.out:
                 names = ("longheads " + " ".join(arguments.options),
-                         peer["engine"] + (f", {arguments.blocks} blocks timed" if arguments.blocks else ""))
+                         peer["engine"] + (f", {arguments.blocks} blocks timed" if is_timed_in_part(length, arguments.blocks) else ""))
                 write_down(arguments.out, [
                     {"attn": engine, "length": length, "repeat": repeat, **run, "decoded": arguments.predict,
                      "threads": arguments.threads, "model": arguments.model.name, "processor": full_name,
                      "ended_after": arguments.limit if run["prefill"] is None else ""}
                     for engine, run in zip(names, (ours[-1], theirs[-1]))])
         for what, said in compared(ours, theirs, length, arguments.predict, arguments.limit).items():
-            print(f"{length} tokens, {what}: {said}", flush=True)
+            in_part = is_timed_in_part(length, arguments.blocks) and what == "prefill"
+            print(f"{length} tokens, {what}: {said}" + (f", by {arguments.blocks} of its blocks" if in_part else ""), flush=True)
         if arguments.threads == 2:
             too_slow += below_known(peer, kind(family, flags), name_of(arguments.program, arguments.model), length, theirs)
     if too_slow:

@@ -7,6 +7,7 @@
 
 #include "attention/near_keys.h"
 #include "base/check.h"
+#include "base/memory.h"
 #include "base/pause.h"
 
 namespace longheads {
@@ -370,7 +371,6 @@ class AttentionExecutor::Few {
   }
 
  private:
-  static constexpr std::size_t kCacheLine = 64;
   static constexpr uint32_t kFailed = uint32_t{1} << 31;
 
   // A part of a segment, or all of one that enters as a key.

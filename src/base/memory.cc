@@ -108,7 +108,7 @@ AlignedMemory AllocateAligned(std::size_t size, std::size_t alignment) {
   return memory;
 }
 
-// Under the address sanitizer the memory ends where it is said to end, for what reads beyond it to be found.
+// Under the address sanitizer nothing is added, for what reads beyond the end to be found.
 #if defined(__SANITIZE_ADDRESS__)
 #define LH_EXACT_LINES 1
 #elif defined(__has_feature)

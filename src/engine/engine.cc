@@ -238,9 +238,10 @@ std::vector<std::string> Engine::Warnings(int64_t n_tokens) const {
   if (!of_method.empty()) warnings.push_back(std::move(of_method));
   if (const uint64_t memory = AvailableMemory(); reads_file_ && weight_bytes_ > memory) {
     warnings.push_back(
-        fmt::format("the model's weights are {}, and {} of memory are free: what does not fit is read from "
-                    "disk again for every token, which is slow; free some, or use a smaller model",
-                    FormatBytes(weight_bytes_), FormatBytes(memory)));
+        fmt::format("the model's file is {}, and {} of memory are free: what does not fit is read from disk "
+                    "again for every {}, which is slow; free some, or use a smaller model",
+                    FormatBytes(weight_bytes_), FormatBytes(memory),
+                    TokensInIntegers(compute_) ? "block of a prompt" : "token"));
   }
   return warnings;
 }

@@ -148,8 +148,8 @@ class Engine {
   const RopeOverrides& rope() const { return rope_; }
   // What the attention method does at which length, for a text of n tokens where that is known; may be empty.
   std::string ExplainAttention(int64_t n_tokens = 0) const;
-  // Sentences for who is about to read so many: what the attention method warns of, and weights that memory
-  // does not hold, of which every token reads some from disk again.
+  // Sentences for who is about to read so many: what the attention method warns of, and a file that memory
+  // does not hold, of which every token, or block of a prompt, reads some from disk again.
   std::vector<std::string> Warnings(int64_t n_tokens) const;
   MemoryPlan PlanMemory(int64_t n_tokens) const;  // n_tokens: at most 2 * kMostTokens
   uint64_t kv_ram() const { return kv_ram_; }

@@ -114,6 +114,7 @@ TEST(Engine, WarnsOfWeightsThatMemoryDoesNotHold) {
   const uint64_t bytes = static_cast<uint64_t>(std::filesystem::file_size(file.path()));
   EXPECT_EQ(warned("f32", bytes), "");
   EXPECT_NE(warned("f32", bytes - 1).find("read from disk again for every token"), std::string::npos);
+  EXPECT_NE(warned("bf16-int8", bytes - 1).find("again for every block of a prompt"), std::string::npos);
   EXPECT_EQ(warned("int8", bytes - 1), "") << "they are laid out anew, in memory";
 }
 

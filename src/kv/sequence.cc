@@ -1,32 +1,21 @@
 #include "kv/sequence.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <span>
-#include <utility>
+#include <vector>
 
 #include "base/check.h"
 
 namespace longheads {
 namespace {
 
-// Pages that KvPool::ReadAhead is asked for, a number of them at a time: for that nothing is allocated.
-class Wanted {
- public:
-  Wanted(KvPool& pool, KvPool::Asked asked) : pool_(pool), asked_(asked) {}
-  void Add(KvPage* page) {
-    if (n_ == pages_.size()) Send();
-    pages_[n_++] = page;
-  }
-  void Send() { pool_.ReadAhead(std::span(pages_).first(std::exchange(n_, 0)), asked_); }
-
- private:
-  KvPool& pool_;
-  KvPool::Asked asked_;
-  std::array<KvPage*, 64> pages_;
-  std::size_t n_ = 0;
-};
+// For the list of a call to KvPool::ReadAhead, which must have all of it: those of a token allocate nothing.
+std::vector<KvPage*>& EmptyList() {
+  static thread_local std::vector<KvPage*> list;
+  list.clear();
+  return list;
+}
 
 }  // namespace
 
@@ -162,9 +151,9 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
 
 void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, For reader) const {
   if (!on_disk()) return;
-  Wanted wanted(*pool_, reader == For::kToken ? KvPool::Asked::kAgain : KvPool::Asked::kForCertain);
-  for (const int64_t index : pages) wanted.Add(page(layer, kv_head, index).get());
-  wanted.Send();
+  std::vector<KvPage*>& wanted = EmptyList();
+  for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
+  pool_->ReadAhead(wanted, reader == For::kToken ? KvPool::Asked::kAgain : KvPool::Asked::kForCertain);
 }
 
 void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
@@ -178,13 +167,13 @@ void KvSequence::Expect(int64_t layer) const {
   if (!on_disk()) return;
   const int64_t n_pages = (size_ + kPageTokens - 1) / kPageTokens;
   const auto send = [&](const std::vector<std::vector<int64_t>>& table, KvPool::Asked asked) {
-    Wanted wanted(*pool_, asked);
+    std::vector<KvPage*>& wanted = EmptyList();
     for (int64_t head = 0; head < geometry().n_kv_heads; ++head) {
       for (const int64_t index : table[static_cast<std::size_t>(layer * geometry().n_kv_heads + head)]) {
-        if (index < n_pages) wanted.Add(page(layer, head, index).get());  // the text may have been cut
+        if (index < n_pages) wanted.push_back(page(layer, head, index).get());  // the text may have been cut
       }
     }
-    wanted.Send();
+    pool_->ReadAhead(wanted, asked);
   };
   send(remembered_, KvPool::Asked::kLikely);
   send(nearly_, KvPool::Asked::kPerhaps);
