@@ -124,7 +124,7 @@ def time_ours(program, options, model, length, n_decode, threads, seed):
 
 def is_timed_in_part(length, blocks):
     """Whether so many blocks of llamacpp_worker.py's are fewer than such a prompt has."""
-    return blocks is not None and blocks < length // 2048
+    return blocks is not None and blocks < length // 512
 
 
 def time_peer(python, worker, model, length, n_decode, threads, seed, limit=None, blocks=None):
@@ -213,7 +213,7 @@ def main():
     parser.add_argument("-n", "--predict", type=int, default=32, help="tokens generated after each prompt")
     parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="end a peer that takes longer for a prompt and its answer")
-    parser.add_argument("--blocks", type=int, metavar="N", help="llama.cpp: time no more than N (2 or more) of a prompt's blocks of 2048 tokens, and take the others from these")
+    parser.add_argument("--blocks", type=int, metavar="N", help="llama.cpp: time no more than N (2 or more) of a prompt's blocks of 512 tokens, and take the others from these")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.csv", help="write each repeat down here, behind others")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent.parent / "build" / "longheads")
     parser.epilog = "After '--': options of longheads bench sweep; default: --attn full"

@@ -68,17 +68,21 @@ Result<MeasuredBlockParts> MeasureBlockParts(Engine& engine, const CancelToken* 
   return MakeError(ErrorKind::kOutOfMemory, error.what());  // no thread for the disk
 }
 
-Result<MeasuredBlockParts> FitBlocksToDisk(Engine& engine, int64_t n_tokens, const CancelToken* cancel) {
-  LH_ASSIGN(MeasuredBlockParts chosen, MeasureBlockParts(engine, cancel));
+int64_t FitBlocksToMemory(Engine& engine, int64_t n_tokens, int64_t parts) {
   BlockFit fit = engine.block_fit();
-  fit.parts = chosen.parts;
+  fit.parts = parts;
   engine.FitBlocksTo(fit);
   const auto has_room = [&] { return engine.KeepsToRam(n_tokens) && engine.CheckOpening(n_tokens); };
   while (fit.parts < BlockFit::kMostParts && !has_room()) {
     fit.parts *= 2;
     engine.FitBlocksTo(fit);
   }
-  chosen.parts = fit.parts;
+  return fit.parts;
+}
+
+Result<MeasuredBlockParts> FitBlocksToDisk(Engine& engine, int64_t n_tokens, const CancelToken* cancel) {
+  LH_ASSIGN(MeasuredBlockParts chosen, MeasureBlockParts(engine, cancel));
+  chosen.parts = FitBlocksToMemory(engine, n_tokens, chosen.parts);
   return chosen;
 }
 

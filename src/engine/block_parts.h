@@ -31,8 +31,11 @@ struct MeasuredBlockParts {
 // second or so of a small model. kCancelled where it was interrupted.
 Result<MeasuredBlockParts> MeasureBlockParts(Engine& engine, const CancelToken* cancel);
 
-// Measures, and makes the engine read a text of n tokens in such blocks; in more parts where memory, or what
-// the engine may take of it, has no room for so large ones. What it chose.
+// Makes the engine read a text of n tokens in blocks of so many parts; in more, which it returns, where
+// memory, or what the engine may take of it, has no room for so large ones.
+int64_t FitBlocksToMemory(Engine& engine, int64_t n_tokens, int64_t parts);
+
+// By what it measures. What it chose.
 Result<MeasuredBlockParts> FitBlocksToDisk(Engine& engine, int64_t n_tokens, const CancelToken* cancel);
 
 }  // namespace longheads
