@@ -1,5 +1,7 @@
 """Which blocks of a prompt are timed where not all are, and what all of them take by these."""
 
+TOKENS = 512  # of a block: what llama.cpp takes through the model at a time
+
 
 def evenly(wanted, blocks):
     """`wanted` of the numbers of so many blocks, the first and the last among them; all where there are no more. wanted: 2 or more."""

@@ -27,6 +27,8 @@ import subprocess
 import sys
 import tempfile
 
+import blocks
+
 HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "longheads"
 MODEL = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -122,16 +124,16 @@ def time_ours(program, options, model, length, n_decode, threads, seed):
     return {"prefill": row["prefill"]["median"], "decode": row["decode"]["median"]}
 
 
-def is_timed_in_part(length, blocks):
-    """Whether so many blocks of llamacpp_worker.py's are fewer than such a prompt has."""
-    return blocks is not None and blocks < length // 512
+def is_timed_in_part(length, n_blocks):
+    """Whether so many blocks are fewer than such a prompt has."""
+    return n_blocks is not None and n_blocks < length // blocks.TOKENS
 
 
-def time_peer(python, worker, model, length, n_decode, threads, seed, limit=None, blocks=None):
+def time_peer(python, worker, model, length, n_decode, threads, seed, limit=None, n_blocks=None):
     """Tokens a second; None, both, where the timed prompt and the tokens after it take longer than `limit` seconds."""
     command = [python, HERE / worker, model, str(length), str(n_decode), str(threads), str(seed)]
-    if blocks is not None:
-        command.append(str(blocks))
+    if n_blocks is not None:
+        command.append(str(n_blocks))
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         # Unbuffered: what readline has not returned is left to communicate.
         with subprocess.Popen(command, bufsize=0, stdout=subprocess.PIPE, stderr=said) as process:
@@ -213,7 +215,8 @@ def main():
     parser.add_argument("-n", "--predict", type=int, default=32, help="tokens generated after each prompt")
     parser.add_argument("-t", "--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="end a peer that takes longer for a prompt and its answer")
-    parser.add_argument("--blocks", type=int, metavar="N", help="llama.cpp: time no more than N (2 or more) of a prompt's blocks of 512 tokens, and take the others from these")
+    parser.add_argument("--blocks", type=int, metavar="N", 
+                        help="llama.cpp: time no more than N (2 or more) of a prompt's blocks of 512 tokens, and take the others from these")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.csv", help="write each repeat down here, behind others")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent.parent / "build" / "longheads")
     parser.epilog = "After '--': options of longheads bench sweep; default: --attn full"
@@ -244,9 +247,9 @@ def main():
             same = (arguments.model, length, arguments.predict, arguments.threads, repeat + 1)
             ours.append(time_ours(arguments.program, arguments.options, *same))
             theirs.append(time_peer(python, peer["worker"], *same, arguments.limit, arguments.blocks))
-            if blocks := theirs[-1].pop("blocks", None):
+            if timed := theirs[-1].pop("blocks", None):
                 print(f"{length} tokens, the peer timed in part: a block " +
-                      ", ".join(f"behind {start} took {seconds:.2f} s" for start, seconds in blocks.items()), flush=True)
+                      ", ".join(f"behind {start} took {seconds:.2f} s" for start, seconds in timed.items()), flush=True)
             if arguments.out:
                 names = ("longheads " + " ".join(arguments.options),
                          peer["engine"] + (f", {arguments.blocks} blocks timed" if is_timed_in_part(length, arguments.blocks) else ""))

@@ -21,7 +21,7 @@ import blocks
 import llama_cpp
 import numpy
 
-BATCH, BLOCK = 2048, 512  # what is read at a time; what llama.cpp takes through the model at a time, and is timed
+BATCH, BLOCK = 2048, blocks.TOKENS  # tokens that are read at a time; and of those, through the model at a time
 SILENCE = llama_cpp.llama_log_callback(lambda level, text, data: None)
 
 
