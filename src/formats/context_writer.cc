@@ -275,7 +275,7 @@ ContextWriter::~ContextWriter() {
   if (state_ != State::kWriting || newest_end_ == 0) return;
   try {
     if (n_checkpoints_ > 0) {
-      (void)file_.Truncate(newest_end_);
+      if (CheckUncut(newest_end_)) (void)file_.Truncate(newest_end_);
     } else if (const auto there = file_.IsAt(written_); there && *there) {
       (void)RemoveFile(written_);
     }
@@ -376,9 +376,31 @@ Status ContextWriter::CheckUsable() const {
   return {};
 }
 
+// What was cut off, and then written behind, would be zeros: the newest checkpoint lies behind all else that
+// counts.
+Status ContextWriter::CheckUncut(uint64_t end) {
+  LH_ASSIGN(const uint64_t size, file_.Size());
+  bool whole = size >= end;
+  if (const CheckpointRef& newest = frame_.superblock.newest; whole && newest.exists()) {
+    std::vector<std::byte> head(newest.head_bytes);
+    LH_TRY(file_.PRead(newest.offset, head));
+    whole = DecodeCheckpointHead(head, newest, frame_.id, header().geometry, size, written_).has_value();
+  }
+  if (whole) return {};
+  state_ = State::kBroken;
+  return MakeError(ErrorKind::kIo, fmt::format("{}: something else cut it while the text was read; it is "
+                                               "damaged, and what was read must be read anew",
+                                               written_));
+}
+
 Status ContextWriter::Commit(const ContextDelta& delta) {
   LH_TRY(CheckUsable());
   CheckPages(delta);
+  uint64_t written_end = newest_end_;
+  for (const ContextPageUpdate& page : delta.pages) {
+    written_end = std::max(written_end, page.offset + header().geometry.page_bytes);
+  }
+  LH_TRY(CheckUncut(written_end));
   const std::vector<StoredPageEntry> entries = EntriesOf(delta, header().geometry);
   CheckpointHead head = HeadOf(delta, entries);
   const uint64_t total_bytes = head.total_bytes();
@@ -434,7 +456,8 @@ Status ContextWriter::Finish() {
   LH_TRY(CheckStillThere());
   const CheckpointRef newest = frame_.superblock.newest;
   LH_CHECK(newest.exists());
-  state_ = State::kBroken;              // unless all goes well
+  state_ = State::kBroken;  // unless all goes well
+  LH_TRY(CheckUncut(newest_end_));
   LH_TRY(file_.Truncate(newest_end_));  // what was allotted and not used
   // Twice, so that one of the two may be damaged without loss: the first is on disk before the second is
   // written, and both before anybody is told so. An earlier writer may have been interrupted here.

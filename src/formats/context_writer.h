@@ -110,13 +110,14 @@ class ContextWriter {
 
   // Returns when all of the delta and its pages are on disk for good. Where it fails, what was committed
   // before stays. After a full disk the caller may try again; after a failed sync nobody knows what reached
-  // the disk, and every further call fails: Resume or Append again.
+  // the disk, and every further call fails: Resume or Append again. kIo, and so does every further call,
+  // where something else cut the file: what was written before is not whole any more.
   Status Commit(const ContextDelta& delta);
 
   // Makes what was committed the text that readers see; at least one commit is needed. The writer is done
   // then. Where it fails the old text stays, and Resume (or Append with kNewest) and Finish may try again.
   // kInvalidInput where the file was given another name meanwhile, or PATH was given to another file, which
-  // is not replaced.
+  // is not replaced; kIo where something else cut it.
   Status Finish();
 
  private:
@@ -137,6 +138,7 @@ class ContextWriter {
   Status WriteSuperblock(const CheckpointRef& newest, const CheckpointRef& finished);
   Status CheckUsable() const;
   Status CheckStillThere() const;
+  Status CheckUncut(uint64_t end);
   Status TakeTargetsName() const;
 
   std::string target_;

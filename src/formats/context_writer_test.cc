@@ -258,6 +258,54 @@ TEST_F(ContextWriterTest, AnAppendToAFileThatWasMovedAwayIsNotFinished) {
   }
 }
 
+// Else zeros would stand where it was cut, and the old text would be gone.
+TEST_F(ContextWriterTest, WhatWasCutMeanwhileIsNotFinished) {
+  const auto expect_cut = [](const Status& status) {
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().kind, ErrorKind::kIo);
+    EXPECT_NE(status.error().message.find("something else cut it"), std::string::npos)
+        << status.error().message;
+  };
+  const std::string partial = ContextWriter::PartialPath(path_);
+  for (const bool commits_again : {false, true}) {
+    SCOPED_TRACE(commits_again);
+    ASSERT_TRUE(sample_.Write(path_, {7}));
+    {
+      const auto writer = Create();
+      ASSERT_TRUE(writer && sample_.CommitAll(*writer, {3, 6}));
+      if (commits_again) {  // its pages close the file again, with a hole in it
+        fs::resize_file(partial, 3 * kContextBlock);
+        expect_cut(sample_.Commit(*writer, 6, 9));
+        EXPECT_FALSE(sample_.Commit(*writer, 6, 9));
+        EXPECT_FALSE(writer->Finish());
+      } else {
+        fs::resize_file(partial, fs::file_size(partial) - 1);
+        expect_cut(writer->Finish());
+      }
+    }
+    EXPECT_EQ(Difference({7}), "");
+    fs::remove(partial);
+  }
+  {
+    const auto append = ContextWriter::Append(path_, From::kFinished, false);
+    ASSERT_TRUE(append && sample_.Commit(*append->writer, 7, 9));
+    fs::resize_file(path_, fs::file_size(path_) - 1);
+    expect_cut(append->writer->Finish());
+  }
+  EXPECT_EQ(Difference({7}), "");  // which lies before
+}
+
+TEST_F(ContextWriterTest, WhatGrewMeanwhileIsCutToItsText) {
+  const auto writer = Create();
+  ASSERT_TRUE(writer && sample_.CommitAll(*writer, {3, 6}));
+  const fs::path partial = ContextWriter::PartialPath(path_);
+  const uint64_t size = fs::file_size(partial);
+  fs::resize_file(partial, size + 12345);
+  ASSERT_TRUE(writer->Finish());
+  EXPECT_EQ(fs::file_size(path_), size);
+  EXPECT_EQ(Difference({3, 6}), "");
+}
+
 // Else another unfinished text would get the name, in place of what had it.
 TEST_F(ContextWriterTest, APartialThatWasMovedAwayIsNotFinished) {
   const SampleContext old(1);
