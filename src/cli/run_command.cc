@@ -86,6 +86,8 @@ Result<int> Run(const RunOptions& options) {
   Note(options, "{}", engine->ExplainAttention(n_most));
   for (const std::string& warning : engine->Warnings(n_most)) Note(options, "warning: {}", warning);
   if (!options.quiet && engine->PlanMemory(n_most).disk > 0) NoteDisk(options.model.kv_disk);
+  Session session = engine->NewSession();
+  LH_TRY(engine->CheckMemory(session, n_most, options.answer.max_tokens));
   LH_TRY(FitBlocks(*engine, options.model, n_most, options.quiet));
   const double load_seconds = SecondsSince(start);
 
@@ -98,8 +100,6 @@ Result<int> Run(const RunOptions& options) {
                                             .prompt = options.trace_prompt},
                                            tokens));
   }
-  Session session = engine->NewSession();
-  LH_TRY(engine->CheckMemory(session, n_most, options.answer.max_tokens));
   Progress progress("reading", n_prompt);
   const Result<std::vector<float>> hidden =
       engine->Prefill(session, tokens, Outputs::kLast, {.cancel = &interrupt, .progress = [&](double share) {

@@ -243,6 +243,13 @@ std::vector<std::string> Engine::Warnings(int64_t n_tokens) const {
                     FormatBytes(weight_bytes_), FormatBytes(memory),
                     TokensInIntegers(compute_) ? "block of a prompt" : "token"));
   }
+  if (!KeepsToRam(n_tokens)) {
+    warnings.push_back(
+        fmt::format("--kv-ram is {}, but {} of {} tokens stay in memory whatever it says, since only keys "
+                    "and values leave "
+                    "it: give it that much, or use a shorter text or another method",
+                    FormatBytes(kv_ram_), FormatBytes(PlanMemory(n_tokens).text()), n_tokens));
+  }
   return warnings;
 }
 
@@ -422,17 +429,17 @@ Status Engine::CheckMemory(const Session& session, int64_t n_new, int64_t n_gene
   const uint64_t state =
       now.state - std::min(now.state, near_keys - std::min(near_keys, session.state_.NearBytes()));
   const uint64_t there = std::min(near, now.kv) + now.tables + state;
-  return CheckFits(then.working + then.text() - std::min(there, then.text()),
+  return CheckFits(then.working + then.text() - std::min(there, then.text()), then,
                    n_generated > 0 ? fmt::format("{} more tokens, of which -n allows {},", n_new, n_generated)
                                    : fmt::format("{} more tokens", n_new));
 }
 
 Status Engine::CheckOpening(int64_t n_tokens) const {
   const MemoryPlan plan = PlanMemory(n_tokens);
-  return CheckFits(plan.total() - plan.weights, fmt::format("the text's {} tokens", n_tokens));
+  return CheckFits(plan.total() - plan.weights, plan, fmt::format("the text's {} tokens", n_tokens));
 }
 
-Status Engine::CheckFits(uint64_t bytes, const std::string& what) const {
+Status Engine::CheckFits(uint64_t bytes, const MemoryPlan& plan, const std::string& what) const {
   // Pages that other sessions gave back are there to be used again. Weights that are mapped from the file
   // count as free, but every token or every block of a prompt reads them: what takes their place makes it
   // read them from disk. (Where not even they fit it does so anyway. Integer products have their own, and so
@@ -442,12 +449,13 @@ Status Engine::CheckFits(uint64_t bytes, const std::string& what) const {
   const uint64_t available = mapped < free ? free - mapped : free;
   bytes += transformer_->UnpackedBytes();
   if (bytes <= available) return {};
-  return MakeError(
-      ErrorKind::kOutOfMemory,
-      fmt::format("{} take {} of memory, but only {} are free: use a shorter text{}{}", what,
-                  FormatBytes(bytes), FormatBytes(available),
-                  kv_ram_ > 0 ? ", or a smaller --kv-ram" : ", or --kv-ram, which keeps the rest on disk",
-                  kv_type_ == KvType::kQ8 ? "" : ", or --kv-type q8"));
+  const char* const limit = kv_ram_ == 0             ? ", or --kv-ram, which keeps the rest on disk"
+                            : plan.text() <= kv_ram_ ? ", or a smaller --kv-ram"
+                                                     : "";  // what is left stays in memory
+  return MakeError(ErrorKind::kOutOfMemory,
+                   fmt::format("{} take {} of memory, but only {} are free: use a shorter text{}{}", what,
+                               FormatBytes(bytes), FormatBytes(available), limit,
+                               kv_type_ == KvType::kQ8 ? "" : ", or --kv-type q8"));
 }
 
 Status Engine::CheckDisk(const Session& session, int64_t n_new) const {

@@ -148,8 +148,9 @@ class Engine {
   const RopeOverrides& rope() const { return rope_; }
   // What the attention method does at which length, for a text of n tokens where that is known; may be empty.
   std::string ExplainAttention(int64_t n_tokens = 0) const;
-  // Sentences for who is about to read so many: what the attention method warns of, and a file that memory
-  // does not hold, of which every token, or block of a prompt, reads some from disk again.
+  // Sentences for who is about to read so many: what the attention method warns of; a file that memory does
+  // not hold, of which every token, or block of a prompt, reads some from disk again; and a --kv-ram that is
+  // less than what stays in memory.
   std::vector<std::string> Warnings(int64_t n_tokens) const;
   MemoryPlan PlanMemory(int64_t n_tokens) const;  // n_tokens: at most 2 * kMostTokens
   uint64_t kv_ram() const { return kv_ram_; }
@@ -251,7 +252,8 @@ class Engine {
   // The most tokens m <= n from which feeding [m, n) again gives a session that has read n.
   int64_t RewindPoint(const Session& session, int64_t n) const;
   Status CheckDisk(const Session& session, int64_t n_new) const;
-  Status CheckFits(uint64_t bytes, const std::string& what) const;  // "WHAT take ... of memory, but"
+  Status CheckFits(uint64_t bytes, const MemoryPlan& plan,
+                   const std::string& what) const;  // "WHAT take ... of memory, but"
   // After a decode step: lets sessions read the inserted tokens that are due, and takes over their rows.
   Status DecodeInserted(std::span<Session* const> sessions, std::vector<float>& hidden);
 

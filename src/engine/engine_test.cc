@@ -93,10 +93,13 @@ TEST(Engine, NamesTheFlagsThatHelpWhereMemoryIsShort) {
   const std::string q8 = refusal();
   EXPECT_TRUE(says(q8, "or --kv-ram") && !says(q8, "q8")) << q8;
   options.kv_type = "f32";
-  options.kv_ram = 2 << 20;
   options.kv_disk = testing::TempDir();
+  options.kv_ram = 64 << 20;
   const std::string limited = refusal();
   EXPECT_TRUE(says(limited, "or a smaller --kv-ram") && !says(limited, "which keeps")) << limited;
+  options.kv_ram = 2 << 20;  // less than what stays in memory
+  const std::string least = refusal();
+  EXPECT_TRUE(says(least, "a shorter text") && !says(least, "--kv-ram")) << least;
 }
 
 TEST(Engine, WarnsOfWeightsThatMemoryDoesNotHold) {

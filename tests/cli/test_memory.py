@@ -145,6 +145,12 @@ class Budget(unittest.TestCase):
         command = ["info", MODELS / "deep.gguf", "-c", 6000, "--compute", "f32", "--kv-ram", "32m", "--attn"]
         for method, more in (("quest,budget=256", False), ("self-extend,group=4,window=512", True)):
             self.assertEqual(b"more than --kv-ram" in self.must([*command, method]), more, method)
+        read = ["run", "-m", MODELS / "deep.gguf", "--no-chat", "-p", text_of(1, 900), "-n", 1, "--compute", "f32",
+                "--attn", "self-extend,group=4,window=512", "--kv-ram"]
+        for ram, less in (("8m", True), ("1g", False)):
+            told = subprocess.run(argv([*read, ram]), stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+            self.assertEqual(told.returncode, 0, told.stderr)
+            self.assertEqual(b"stay in memory whatever it says" in told.stderr, less, told.stderr)
 
     def test_asking_keeps_to_it(self):
         """One page a head of the text and one of the question fill --kv-ram; what is known of the others is added."""
