@@ -157,7 +157,13 @@ Status AskAll(Asking& asking, const AskOptions& options) {
   int64_t n_failed = 0;
   const auto ask = [&](const std::string& question) -> Status {
     ++n_asked;
-    const Status asked = asking.Ask(question);
+    const Status asked = [&]() -> Status {
+      try {
+        return asking.Ask(question);
+      } catch (const std::bad_alloc&) {
+        return tl::unexpected<Error>(Engine::OutOfMemory());
+      }
+    }();
     if (asked || asked.error().kind == ErrorKind::kCancelled || options.questions.size() == 1) return asked;
     ++n_failed;
     if (options.json) Print("{}\n", ErrorJson(question, asked.error()));
