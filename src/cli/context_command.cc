@@ -259,8 +259,11 @@ void AddContextCommand(CLI::App& program, Command& command) {
   CLI::App* const text =
       add("export", "Writes the text as the model read it, control tokens and all", Export);
   text->add_option("-o,--out", options->out, "to a file instead of standard output")->type_name("FILE");
-  text->add_flag("--tokens", options->tokens, "token ids, one a line; needs no model");
-  AddModelOptions(*text, options->model, /*with_attention=*/false);
+  CLI::Option* const tokens =
+      text->add_flag("--tokens", options->tokens, "token ids, one a line; needs no model");
+  AddModelFileOption(*text, options->model);
+  AddComputeOptions(*text, options->model);
+  text->get_option("--model")->excludes(tokens);
 }
 
 }  // namespace longheads

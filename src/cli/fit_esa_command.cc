@@ -94,7 +94,8 @@ void AddFitEsaCommand(CLI::App& program, Command& command) {
                   "dimensions")
       ->type_name("FILE")
       ->group(group);
-  AddModelOptions(*app, options->model, /*with_attention=*/false);
+  AddModelFileOption(*app, options->model);
+  AddComputeOptions(*app, options->model);
   app->footer("Example:\n  longheads fit-esa -f book.txt\n  longheads run --attn esa -f book.txt -q \"...\"");
   app->callback([options, &command] { command = [options] { return Fit(*options); }; });
 }

@@ -14,6 +14,8 @@
 namespace longheads {
 namespace {
 
+constexpr const char* kModelGroup = "Model";
+
 Result<uint64_t> SizeOption(const char* name, const std::string& text) {
   const Result<uint64_t> bytes = ParseBytes(text);
   if (!bytes) return InvalidInput(fmt::format("{}: {}", name, bytes.error().message));
@@ -61,20 +63,15 @@ void AddRopeOptions(CLI::App& app, RopeOverrides& rope) {
 
 }  // namespace
 
-void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) {
-  const std::string group = "Model";
+void AddModelFileOption(CLI::App& app, ModelOptions& options) {
   app.add_option("-m,--model", options.model,
                  "GGUF file; without it, the default model (make demo fetches it)")
       ->type_name("FILE")
-      ->group(group);
-  if (with_attention) {
-    app.add_option("--attn", options.attention,
-                   "attention method, as 'longheads,chunk=128' or 'yarn:factor=4+full' ('longheads methods' "
-                   "lists them)")
-        ->type_name("SPEC")
-        ->capture_default_str()
-        ->group(group);
-  }
+      ->group(kModelGroup);
+}
+
+void AddComputeOptions(CLI::App& app, ModelOptions& options) {
+  const std::string group = kModelGroup;
   app.add_option(
          "--compute", options.compute,
          "numbers in the products with weights: f32; bf16 (in prefill); int8 (activations in eight bits, for "
@@ -84,15 +81,6 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
          "where "
          "the processor has it, else f32")
       ->type_name("auto|f32|bf16|int8|bf16-int8")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option(
-         "--packed-weights", options.packed_weights,
-         "with --compute f32, bf16 or bf16-int8, keep the weights that the first prompt packs for its "
-         "products, so "
-         "that the next need not: on, off, or auto: on for bf16, where the processor has it and they are a "
-         "quarter of the free memory at most. Changes no number")
-      ->type_name("auto|on|off")
       ->capture_default_str()
       ->group(group);
   app.add_option("--kv-type", options.kv_type,
@@ -110,6 +98,29 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
       ->group(group);
   app.add_option("-t,--threads", options.threads, "threads; 0: the physical cores this process may use")
       ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) {
+  const std::string group = kModelGroup;
+  AddModelFileOption(app, options);
+  if (with_attention) {
+    app.add_option("--attn", options.attention,
+                   "attention method, as 'longheads,chunk=128' or 'yarn:factor=4+full' ('longheads methods' "
+                   "lists them)")
+        ->type_name("SPEC")
+        ->capture_default_str()
+        ->group(group);
+  }
+  AddComputeOptions(app, options);
+  app.add_option(
+         "--packed-weights", options.packed_weights,
+         "with --compute f32, bf16 or bf16-int8, keep the weights that the first prompt packs for its "
+         "products, so "
+         "that the next need not: on, off, or auto: on for bf16, where the processor has it and they are a "
+         "quarter of the free memory at most. Changes no number")
+      ->type_name("auto|on|off")
       ->capture_default_str()
       ->group(group);
   app.add_option("--kv-ram", options.kv_ram,

@@ -24,10 +24,13 @@ struct ModelOptions {
   RopeOverrides rope;
 };
 
-// -m, --attn (unless the command has its own), --compute and what belongs to it, --kv-type and what belongs
-// to it, --backend, -t; in the group "Model". And in the group "RoPE", what changes the model's own
+// -m, --attn (unless the command has its own), AddComputeOptions, --packed-weights, and where keys and values
+// are kept: --kv-ram, --kv-...; in the group "Model". And in the group "RoPE", what changes the model's own
 // frequencies: --rope-..., --yarn-...
 void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention = true);
+// Of these -m, and --compute, --kv-type, --backend and -t: for what needs a model and keeps no text.
+void AddModelFileOption(CLI::App& app, ModelOptions& options);
+void AddComputeOptions(CLI::App& app, ModelOptions& options);
 
 // Where `make demo` puts the default model.
 std::string DefaultModelPath();

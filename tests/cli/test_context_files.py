@@ -905,6 +905,11 @@ class Again(Case):
         for out in (self.file, link):
             self.refused(["context", "export", self.file, *model(), "-o", out], "--out", "the context file itself")
             self.refused(["context", "export", self.file, "--tokens", "-o", out], "--out", "the context file itself")
+        # What would have no effect.
+        for words, named in (([*model(), "--kv-ram", "1g"], b"--kv-ram"), (["--tokens", *model()], b"excludes")):
+            told = run(["context", "export", self.file, *words])
+            self.assertEqual(told.returncode, 2)
+            self.assertIn(named, told.stderr)
         weights = model()[1]
         self.refused(["context", "export", self.file, *model(), "-o", weights], "--out", "the model file itself")
         self.assertEqual(self.file.read_bytes(), before)

@@ -241,6 +241,8 @@ class FitEsa(unittest.TestCase):
         self.assertIn(str(SCRATCH / "esa-cache").encode(), fitted.stdout)
         answered = run(*ask, env=env)
         self.assertEqual(answered.returncode, 0, answered.stderr)
+        for flag in ("--kv-ram", "--packed-weights", "--rope-scale"):  # what would have no effect
+            self.assertIn(flag.encode(), run("fit-esa", "-m", MODELS / "plain.gguf", flag, 1, env=env).stderr)
         unread = run("fit-esa", "-m", MODELS / "plain.gguf", "-f", SCRATCH / "none.txt", env=env)
         self.assertEqual(unread.returncode, 2)
         self.assertIn(b"none.txt", unread.stderr)
