@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <random>
 #include <string>
@@ -21,6 +22,7 @@
 
 #include "kv/reservation.h"
 #include "kv/sequence.h"
+#include "tests/support/allocations.h"
 
 namespace longheads {
 namespace {
@@ -609,6 +611,40 @@ TEST_P(KvPoolIoTest, AFullDiskEndsThatRequestAndLosesNothing) {
   store.FlushOnceNothingFails(pages);
   for (int i = 0; i < static_cast<int>(kLeast) / 2; ++i) {
     EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i + 1));
+  }
+}
+
+// Whichever it is, in a thread that asks or in one that moves pages.
+TEST_P(KvPoolIoTest, AnAllocationThatFailsEndsThatRequestAndLosesNothing) {
+  for (int64_t k = 1;; ++k) {
+    SCOPED_TRACE(k);
+    const Store store(kLeast, 0, GetParam());
+    const auto pages = store.Filled(kLeast + 40);
+    const std::vector<KvPage*> all = AllOf(pages);
+    FailAllocation(k);
+    try {
+      store.pool->ReadAhead(std::span(all).first(20), KvPool::Asked::kForCertain);
+      const auto more = store.Filled(10);
+      for (int i = 0; i < 40; ++i) (void)store.Holds(*all[static_cast<std::size_t>(i)], 0);
+      if (store.pool->Flush(all)) {
+        const KvPool::Place place = store.pool->PlaceOf(*all[42]);
+        const auto copy = store.pool->Adopt(place.file, place.offset, place.checksum);
+        (void)store.Holds(*copy, 0);
+      }
+    } catch (const std::bad_alloc&) {
+    } catch (const PageError&) {
+    }
+    const bool came = AllocationFailed();
+    FailAllocation(0);
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      ASSERT_TRUE(store.Holds(*pages[i], static_cast<int>(i) % 251 + 1)) << i;
+    }
+    EXPECT_LE(store.pool->n_near(), kLeast);
+    store.FlushOnceNothingFails(pages);
+    if (!came) {
+      EXPECT_GT(k, 20);
+      break;
+    }
   }
 }
 
