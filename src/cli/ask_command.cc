@@ -102,13 +102,13 @@ class Asking {
       return tl::unexpected<Error>(generated.error());
     }
     LH_TRY(written);
-    ++n_asked_;
     const nlohmann::json counters = CountersJson(engine_, session);
     if (options_.thread) {
       const auto n_kept = static_cast<std::size_t>(session.size() - before) - tokens.size();
-      unread_.assign(generated->tokens.begin() + static_cast<std::ptrdiff_t>(n_kept),
-                     generated->tokens.end());
+      unread_ = std::vector<TokenId>(generated->tokens.begin() + static_cast<std::ptrdiff_t>(n_kept),
+                                     generated->tokens.end());
       thread_ = std::move(session);
+      ++n_asked_;
     }
     const double seconds = SecondsSince(start);
     if (options_.json) {
@@ -147,7 +147,7 @@ class Asking {
   Session text_;
   Session thread_;
   std::vector<TokenId> unread_;  // of the thread's last answer: what nothing has followed yet
-  int64_t n_asked_ = 0;
+  int64_t n_asked_ = 0;          // of the thread
 };
 
 // A question that has no answer, as where a page that it chose is damaged, does not keep the others from

@@ -243,12 +243,15 @@ std::vector<std::string> Engine::Warnings(int64_t n_tokens) const {
                     FormatBytes(weight_bytes_), FormatBytes(memory),
                     TokensInIntegers(compute_) ? "block of a prompt" : "token"));
   }
-  if (!KeepsToRam(n_tokens)) {
-    warnings.push_back(
-        fmt::format("--kv-ram is {}, but {} of {} tokens stay in memory whatever it says, since only keys "
-                    "and values leave "
-                    "it: give it that much, or use a shorter text or another method",
-                    FormatBytes(kv_ram_), FormatBytes(PlanMemory(n_tokens).text()), n_tokens));
+  const MemoryPlan plan = PlanMemory(n_tokens);
+  const uint64_t least = plan.text() - plan.large_blocks;  // blocks are made smaller where memory is short
+  if (kv_ram_ > 0 && least > kv_ram_) {
+    warnings.push_back(fmt::format(
+        "texts may take {} of memory (--kv-ram; a context file, without it, half of what is free), but of {} "
+        "tokens {} stay in memory whatever it says, as only keys and values leave it: raise it to that, or "
+        "use "
+        "a shorter text or another method",
+        FormatBytes(kv_ram_), n_tokens, FormatBytes(least)));
   }
   return warnings;
 }

@@ -252,8 +252,8 @@ class Engine {
   // The most tokens m <= n from which feeding [m, n) again gives a session that has read n.
   int64_t RewindPoint(const Session& session, int64_t n) const;
   Status CheckDisk(const Session& session, int64_t n_new) const;
-  Status CheckFits(uint64_t bytes, const MemoryPlan& plan,
-                   const std::string& what) const;  // "WHAT take ... of memory, but"
+  // Whether so many bytes of a plan are free; else "WHAT take ... of memory, but".
+  Status CheckFits(uint64_t bytes, const MemoryPlan& plan, const std::string& what) const;
   // After a decode step: lets sessions read the inserted tokens that are due, and takes over their rows.
   Status DecodeInserted(std::span<Session* const> sessions, std::vector<float>& hidden);
 

@@ -373,24 +373,56 @@ Status ContextWriter::CheckUsable() const {
                     "to go on from the last commit",
                     written_));
   }
+  if (state_ == State::kCut) {
+    return InvalidInput(fmt::format(
+        "{}: something else cut the file while the text was read, and what is kept of it is damaged: begin "
+        "anew with --restart",
+        written_));
+  }
   return {};
 }
 
-// What was cut off, and then written behind, would be zeros: the newest checkpoint lies behind all else that
-// counts.
+// Whether the last of the newest checkpoint's sections is what it was: whatever cuts the checkpoint takes
+// that.
+Result<bool> ContextWriter::NewestIsWhole(uint64_t size) const {
+  const CheckpointRef& newest = frame_.superblock.newest;
+  if (!newest.exists()) return true;
+  std::vector<std::byte> bytes(newest.head_bytes);
+  LH_TRY(file_.PRead(newest.offset, bytes));
+  const auto head = DecodeCheckpointHead(bytes, newest, frame_.id, header().geometry, size, written_);
+  if (!head) return false;
+  uint64_t at = newest.offset + newest.head_bytes;
+  uint64_t last_at = at;
+  const StoredSection* last = nullptr;
+  for (const StoredSection& section : head->sections) {
+    if (section.bytes > 0) {
+      last = &section;
+      last_at = at;
+    }
+    at += section.bytes;
+  }
+  if (last == nullptr) return true;
+  bytes.resize(last->bytes);
+  LH_TRY(file_.PRead(last_at, bytes));
+  return Checksum(bytes) == last->checksum;
+}
+
+// What was cut off, and then written behind, would be zeros. Header and newest checkpoint lie before and
+// behind all else that counts.
 Status ContextWriter::CheckUncut(uint64_t end) {
   LH_ASSIGN(const uint64_t size, file_.Size());
   bool whole = size >= end;
-  if (const CheckpointRef& newest = frame_.superblock.newest; whole && newest.exists()) {
-    std::vector<std::byte> head(newest.head_bytes);
-    LH_TRY(file_.PRead(newest.offset, head));
-    whole = DecodeCheckpointHead(head, newest, frame_.id, header().geometry, size, written_).has_value();
+  if (whole) {
+    std::vector<std::byte> encoded(frame_.header_bytes);
+    LH_TRY(file_.PRead(0, encoded));
+    whole = HeaderId(encoded) == frame_.id;
+  }
+  if (whole) {
+    LH_ASSIGN(whole, NewestIsWhole(size));
   }
   if (whole) return {};
-  state_ = State::kBroken;
-  return MakeError(ErrorKind::kIo, fmt::format("{}: something else cut it while the text was read; it is "
-                                               "damaged, and what was read must be read anew",
-                                               written_));
+  state_ = State::kCut;
+  return CheckUsable();
 }
 
 Status ContextWriter::Commit(const ContextDelta& delta) {

@@ -110,14 +110,14 @@ class ContextWriter {
 
   // Returns when all of the delta and its pages are on disk for good. Where it fails, what was committed
   // before stays. After a full disk the caller may try again; after a failed sync nobody knows what reached
-  // the disk, and every further call fails: Resume or Append again. kIo, and so does every further call,
+  // the disk, and every further call fails: Resume or Append again. kInvalidInput, of every further call too,
   // where something else cut the file: what was written before is not whole any more.
   Status Commit(const ContextDelta& delta);
 
   // Makes what was committed the text that readers see; at least one commit is needed. The writer is done
   // then. Where it fails the old text stays, and Resume (or Append with kNewest) and Finish may try again.
   // kInvalidInput where the file was given another name meanwhile, or PATH was given to another file, which
-  // is not replaced; kIo where something else cut it.
+  // is not replaced, or something else cut it.
   Status Finish();
 
  private:
@@ -139,6 +139,7 @@ class ContextWriter {
   Status CheckUsable() const;
   Status CheckStillThere() const;
   Status CheckUncut(uint64_t end);
+  Result<bool> NewestIsWhole(uint64_t size) const;
   Status TakeTargetsName() const;
 
   std::string target_;
@@ -151,7 +152,7 @@ class ContextWriter {
   uint64_t newest_end_ = 0;  // 0: what is there was not read yet
   uint64_t text_tokens_ = 0;
   uint64_t model_tokens_ = 0;
-  enum class State { kWriting, kBroken, kFinished } state_ = State::kWriting;
+  enum class State { kWriting, kBroken, kCut, kFinished } state_ = State::kWriting;
 };
 
 }  // namespace longheads

@@ -260,37 +260,45 @@ TEST_F(ContextWriterTest, AnAppendToAFileThatWasMovedAwayIsNotFinished) {
 
 // Else zeros would stand where it was cut, and the old text would be gone.
 TEST_F(ContextWriterTest, WhatWasCutMeanwhileIsNotFinished) {
-  const auto expect_cut = [](const Status& status) {
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().kind, ErrorKind::kIo);
-    EXPECT_NE(status.error().message.find("something else cut it"), std::string::npos)
-        << status.error().message;
-  };
   const std::string partial = ContextWriter::PartialPath(path_);
-  for (const bool commits_again : {false, true}) {
-    SCOPED_TRACE(commits_again);
-    ASSERT_TRUE(sample_.Write(path_, {7}));
+  const auto cut = [](const std::string& file, uint64_t bytes) {
+    fs::resize_file(file, fs::file_size(file) - bytes);
+  };
+  ASSERT_TRUE(sample_.Write(path_, {7}));
+  {  // pages close the file again, with a hole in it: at its beginning, in the newest checkpoint's head,
+     // behind
+    const auto writer = Create();
+    ASSERT_TRUE(writer);
+    fs::resize_file(partial, 0);
+    ExpectRefusal(sample_.Commit(*writer, 0, 3), "something else cut the file");
+    ExpectRefusal(sample_.Commit(*writer, 0, 3), "something else cut the file");
+  }
+  fs::remove(partial);
+  for (const uint64_t blocks : {1, 2, 4}) {
+    SCOPED_TRACE(blocks);
     {
       const auto writer = Create();
       ASSERT_TRUE(writer && sample_.CommitAll(*writer, {3, 6}));
-      if (commits_again) {  // its pages close the file again, with a hole in it
-        fs::resize_file(partial, 3 * kContextBlock);
-        expect_cut(sample_.Commit(*writer, 6, 9));
-        EXPECT_FALSE(sample_.Commit(*writer, 6, 9));
-        EXPECT_FALSE(writer->Finish());
-      } else {
-        fs::resize_file(partial, fs::file_size(partial) - 1);
-        expect_cut(writer->Finish());
-      }
+      cut(partial, blocks * kContextBlock);
+      ExpectRefusal(sample_.Commit(*writer, 6, 9), "something else cut the file");
+      ExpectRefusal(writer->Finish(), "something else cut the file");
     }
     EXPECT_EQ(Difference({7}), "");
     fs::remove(partial);
   }
   {
+    const auto writer = Create();
+    ASSERT_TRUE(writer && sample_.CommitAll(*writer, {3, 6}));
+    cut(partial, 1);
+    ExpectRefusal(writer->Finish(), "something else cut the file");
+  }
+  EXPECT_EQ(Difference({7}), "");
+  fs::remove(partial);
+  {
     const auto append = ContextWriter::Append(path_, From::kFinished, false);
     ASSERT_TRUE(append && sample_.Commit(*append->writer, 7, 9));
-    fs::resize_file(path_, fs::file_size(path_) - 1);
-    expect_cut(append->writer->Finish());
+    cut(path_, 1);
+    ExpectRefusal(append->writer->Finish(), "something else cut the file");
   }
   EXPECT_EQ(Difference({7}), "");  // which lies before
 }
