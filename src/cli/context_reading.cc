@@ -54,7 +54,7 @@ Status ReadInto(ContextIngest& ingest, std::span<const TokenId> tokens, bool qui
                                              if (!quiet) progress(share);
                                            }});
   progress.Finish();
-  if (read) return read;
+  if (read || ingest.was_cut()) return read;
   const std::string what = read.error().kind == ErrorKind::kCancelled ? "interrupted" : read.error().message;
   if (ingest.committed() == 0) return MakeError(read.error().kind, what + "; nothing of the text was kept");
   const std::string kept = fmt::format("{}; the text up to token {} is kept", what, ingest.committed());

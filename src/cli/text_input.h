@@ -24,8 +24,7 @@ Result<std::string> ReadText(const TextInput& input);
 
 Result<std::string> ReadStdin();
 
-// Refuses what is no UTF-8, unless U+FFFD shall be read in its place; `note` says where it is then, else it
-// is empty.
+// Refuses what is no UTF-8, unless U+FFFD shall be read in its place; `note` says where it is then, else it is empty.
 Status CheckUtf8(const std::string& text, bool replace_invalid, std::string& note);
 
 }  // namespace longheads

@@ -218,6 +218,8 @@ ContextIngest::ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr
 }
 
 // What the engine reads next does not belong to the file.
+bool ContextIngest::was_cut() const { return writer_->was_cut(); }
+
 ContextIngest::~ContextIngest() {
   SessionArchive::WriteTo(engine_, std::move(pages_before_));
   engine_.FitBlocksTo(blocks_before_);

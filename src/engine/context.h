@@ -65,6 +65,8 @@ class ContextIngest {
   const Session& session() const { return session_; }
   // Tokens that are on disk for good, whatever happens to this process.
   int64_t committed() const { return committed_; }
+  // Unless something else cut the file since, as a call has found: then it is to be read anew.
+  bool was_cut() const;
 
   // Looks whether the disk has room for them, and reads the next tokens, in blocks, each of which is on disk
   // for good before the next begins; one block where the method's calls may not be cut (Engine::CallUnit). An

@@ -282,6 +282,28 @@ INSTANTIATE_TEST_SUITE_P(Every, ContextTest, testing::ValuesIn(Cases()), [](cons
   return name + "_" + test.param.kv_type;
 });
 
+TEST(Context, AFileThatIsCutWhileATextIsReadIntoItIsNotGoneOnWith) {
+  const std::string path = testing::TempDir() + "/context_test_cut.lhctx";
+  const std::string partial = ContextWriter::PartialPath(path);
+  const ModelFile model(TinyLlama(kTiny));
+  const EngineOptions options{
+      .model_path = model.path(), .attention = "full", .compute = "f32", .kv_may_leave = true};
+  const auto engine = *Engine::Load(options);
+  const auto setup = *SetupOf(*engine, options, 0, true, "");
+  const auto ingest = *ContextIngest::Begin(*engine, path, setup, /*restart=*/true);
+  ASSERT_TRUE(ingest->Read(TinyTokens(300, 256, 1), {}));
+  EXPECT_FALSE(ingest->was_cut());
+  std::filesystem::resize_file(partial, std::filesystem::file_size(partial) / 2);
+  const Status read = ingest->Read(TinyTokens(300, 256, 2), {});
+  ASSERT_FALSE(read);
+  EXPECT_NE(read.error().message.find("something else cut the file"), std::string::npos)
+      << read.error().message;
+  EXPECT_TRUE(ingest->was_cut());
+  EXPECT_FALSE(ingest->Finish());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  std::filesystem::remove(partial);
+}
+
 TEST(Context, IsRefusedByAnotherModelMethodOrType) {
   const std::string path = testing::TempDir() + "/context_test_other.lhctx";
   std::filesystem::remove(path);
@@ -291,7 +313,7 @@ TEST(Context, IsRefusedByAnotherModelMethodOrType) {
   {
     const auto engine = *Engine::Load(options);
     const auto setup = *SetupOf(*engine, options, 0, true, "");
-    const auto ingest = *ContextIngest::Begin(*engine, path, setup, false);
+    const auto ingest = *ContextIngest::Begin(*engine, path, setup, /*restart=*/true);
     ASSERT_TRUE(ingest->Read(TinyTokens(300, 256, 1), {}));
     ASSERT_TRUE(ingest->Finish());
   }
@@ -336,7 +358,7 @@ TEST(Context, IsRefusedWhereMethodOrRopeMeanAnotherThing) {
     ContextSetup setup = *SetupOf(*engine, options, 0, true, "");
     EXPECT_EQ(setup.attention_in_full, *FullSpec("full"));
     if (!in_full.empty()) setup.attention_in_full = in_full;
-    const auto ingest = *ContextIngest::Begin(*engine, path, setup, false);
+    const auto ingest = *ContextIngest::Begin(*engine, path, setup, /*restart=*/true);
     ASSERT_TRUE(ingest->Read(TinyTokens(300, 256, 1), {}));
     ASSERT_TRUE(ingest->Finish());
   };

@@ -248,9 +248,8 @@ std::vector<std::string> Engine::Warnings(int64_t n_tokens) const {
   if (kv_ram_ > 0 && least > kv_ram_) {
     warnings.push_back(fmt::format(
         "texts may take {} of memory (--kv-ram; a context file, without it, half of what is free), but of {} "
-        "tokens {} stay in memory whatever it says, as only keys and values leave it: raise it to that, or "
-        "use "
-        "a shorter text or another method",
+        "tokens {} stay in memory whatever it says, as only keys and values leave it: raise it to "
+        "that, or use a shorter text or another method",
         FormatBytes(kv_ram_), n_tokens, FormatBytes(least)));
   }
   return warnings;

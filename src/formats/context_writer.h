@@ -103,6 +103,8 @@ class ContextWriter {
   const ContextHeader& header() const { return frame_.header; }
   // Where pages are written and read back. Not its Truncate, and only inside what AllotPages gave.
   const RawFile& file() const { return file_; }
+  // Whether a call found that something else had cut the file, so that what it kept is damaged.
+  bool was_cut() const { return state_ == State::kCut; }
 
   // Room for n pages, page_stride apart, beginning at the offset returned. Nothing is written. Any thread,
   // but for a resumed file to equal an undisturbed one, no page may be allotted or written while Commit runs.
