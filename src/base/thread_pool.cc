@@ -13,10 +13,32 @@ namespace {
 // workers therefore look for work this often before they sleep: about 50 microseconds.
 constexpr int kSpins = 2000;
 
+// Who takes a piece waits for those who take one at the same time. So ranges are about so many, and with few
+// threads fewer.
+constexpr int kRanges = 64, kMaxHalvings = 5;
+
 }  // namespace
 
+void ThreadPool::Loop::Divide(Share share, int n_threads) {
+  if (share == Share::kOne) {
+    n_pieces = width = static_cast<int>(std::min<int64_t>(n_tasks, kMaxPieces));
+    return;
+  }
+  width = static_cast<int>(std::min<int64_t>(n_tasks, n_threads));
+  const int most = std::clamp(kRanges / width - 1, 1, kMaxHalvings);
+  while (n_halvings < most && (n_tasks >> (n_halvings + 1)) >= width) ++n_halvings;
+  n_pieces = width * (n_halvings + 1);
+}
+
+std::pair<int64_t, int64_t> ThreadPool::Loop::Piece(int piece) const {
+  const int halving = piece / width, place = piece % width;
+  const int64_t left = n_tasks >> halving, n = halving < n_halvings ? left - left / 2 : left;
+  const int64_t begin = n_tasks - left;
+  return {begin + n * place / width, begin + n * (place + 1) / width};
+}
+
 ThreadPool::ThreadPool(int n_threads) {
-  LH_CHECK(n_threads >= 1 && n_threads <= static_cast<int>(kOpen));
+  LH_CHECK(n_threads >= 1 && n_threads <= kMaxThreads);
   try {
     for (int thread = 1; thread < n_threads; ++thread) {
       workers_.emplace_back([this, thread] { WorkerLoop(thread); });
@@ -30,87 +52,67 @@ ThreadPool::ThreadPool(int n_threads) {
 ThreadPool::~ThreadPool() { Stop(); }
 
 void ThreadPool::Stop() {
-  stop_ = true;
-  state_.fetch_add(kLoop);
-  state_.notify_all();
+  pieces_.fetch_or(kStop);
+  pieces_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::TakeTasks(int thread) {
-  for (;;) {
-    int64_t begin = 0, end = 0;
-    if (share_ == Share::kOne) {
-      begin = next_.fetch_add(1, std::memory_order_relaxed);
-      end = begin + 1;
-    } else {
-      begin = next_.load(std::memory_order_relaxed);
-      do {
-        end = begin + std::max<int64_t>(1, (n_tasks_ - begin) / (2 * n_threads()));
-      } while (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed));
-    }
-    if (begin >= n_tasks_) return;
+// Those that it found, as long as there are any; how many.
+int ThreadPool::TakePieces(int thread) {
+  for (int n = 0;; ++n) {
+    uint32_t pieces = pieces_.load(std::memory_order_relaxed);
+    if (NumTaken(pieces) >= NumPieces(pieces)) return n;
+    pieces = pieces_.fetch_add(kTaken, std::memory_order_acquire);
+    if (NumTaken(pieces) >= NumPieces(pieces)) return n;
+    if (failed_.load(std::memory_order_relaxed)) continue;
     try {
-      call_(body_, begin, end, thread);
+      const auto [begin, end] = loop_.Piece(NumTaken(pieces));
+      loop_.call(loop_.body, begin, end, thread);
     } catch (...) {
       std::lock_guard lock(error_mutex_);
       if (!error_) error_ = std::current_exception();
-      next_.store(n_tasks_, std::memory_order_relaxed);
+      failed_.store(true, std::memory_order_relaxed);
     }
   }
 }
 
 void ThreadPool::RunErased(int64_t n_tasks, Share share, Call call, const void* body) {
   if (n_tasks <= 0) return;
-  n_tasks_ = n_tasks;
-  share_ = share;
-  call_ = call;
-  body_ = body;
-  next_.store(0, std::memory_order_relaxed);
-  const bool together = n_tasks > 1 && !workers_.empty();
-  if (together) {
-    state_.store(state_.load(std::memory_order_relaxed) + kLoop + kOpen, std::memory_order_seq_cst);
-    state_.notify_all();  // a system call only where one sleeps
-  }
-  TakeTasks(0);
-  if (together) {
-    // What the workers did is seen when their leaving is: all changes since the loop was opened are of one
-    // chain of additions, this one among them.
-    state_.fetch_sub(kOpen, std::memory_order_relaxed);
-    for (int spin = 0; (state_.load(std::memory_order_acquire) & (kOpen - 1)) != 0;) {
-      if (spin < kSpins) {
-        ++spin;
-        Pause();
-      } else {
-        std::this_thread::yield();
-      }
+  if (workers_.empty() || n_tasks == 1) return call(body, 0, n_tasks, 0);
+  loop_ = {call, body, n_tasks};
+  loop_.Divide(share, n_threads());
+  n_done_.store(0, std::memory_order_relaxed);
+  pieces_.store(loop_.n_pieces, std::memory_order_seq_cst);
+  pieces_.notify_all();  // a system call only where one sleeps
+  const int n_others = loop_.n_pieces - TakePieces(0);
+  for (int spin = 0; n_done_.load(std::memory_order_acquire) != n_others;) {
+    if (spin < kSpins) {
+      ++spin;
+      Pause();
+    } else {
+      std::this_thread::yield();
     }
   }
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (error_) {
+    failed_.store(false, std::memory_order_relaxed);
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  }
 }
 
 void ThreadPool::WorkerLoop(int thread) {
-  uint32_t last = 0;
   for (;;) {
-    uint32_t state = state_.load(std::memory_order_acquire);
-    for (int spin = 0; state / kLoop == last && !stop_; state = state_.load(std::memory_order_acquire)) {
+    uint32_t pieces = pieces_.load(std::memory_order_relaxed);
+    for (int spin = 0; NumTaken(pieces) >= NumPieces(pieces);
+         pieces = pieces_.load(std::memory_order_relaxed)) {
+      if ((pieces & kStop) != 0) return;
       if (spin < kSpins) {
         ++spin;
         Pause();
       } else {
-        state_.wait(state, std::memory_order_acquire);
+        pieces_.wait(pieces, std::memory_order_relaxed);
       }
     }
-    last = state / kLoop;
-    if (stop_) return;
-    // One that fails has seen others come or go, or the loop closed, or another loop, of which it looks anew
-    // whether it is the end.
-    while ((state & kOpen) != 0 && state / kLoop == last) {
-      if (state_.compare_exchange_weak(state, state + kWorker, std::memory_order_acquire)) {
-        TakeTasks(thread);
-        state_.fetch_sub(kWorker, std::memory_order_release);
-        break;
-      }
-    }
+    if (const int n = TakePieces(thread); n > 0) n_done_.fetch_add(n, std::memory_order_release);
   }
 }
 

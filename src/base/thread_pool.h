@@ -8,6 +8,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace longheads {
@@ -28,8 +29,8 @@ class ThreadPool {
   // them. Allocates nothing. Not re-entrant: a body must not call Run, and one thread at a time may call it.
   template <typename Body>
   void Run(int64_t n_tasks, const Body& body) {
-    const auto call = [](const void* b, int64_t task, int64_t, int thread) {
-      (*static_cast<const Body*>(b))(task, thread);
+    const auto call = [](const void* b, int64_t begin, int64_t end, int thread) {
+      for (int64_t task = begin; task < end; ++task) (*static_cast<const Body*>(b))(task, thread);
     };
     RunErased(n_tasks, Share::kOne, call, &body);
   }
@@ -47,28 +48,44 @@ class ThreadPool {
 
  private:
   static constexpr std::size_t kCacheLine = 64;
-  enum class Share { kOne, kRange };  // of the tasks that are left, what a thread takes at a time
+  enum class Share { kOne, kRange };  // of the tasks, what is taken at a time
   using Call = void (*)(const void* body, int64_t begin, int64_t end, int thread);
+
+  // The tasks of a loop, and the pieces in which they are taken.
+  struct Loop {
+    Call call = nullptr;
+    const void* body = nullptr;
+    int64_t n_tasks = 0;
+    int n_pieces = 0;
+    int width = 1;       // of ranges: how many are alike
+    int n_halvings = 0;  // and how often the next ones have half the length, so many alike each time
+
+    void Divide(Share share, int n_threads);
+    std::pair<int64_t, int64_t> Piece(int piece) const;  // its first task, and the first behind it
+  };
+
+  // How many pieces the loop has (its lower half, without kStop), and how many were taken. Threads take one
+  // by one addition, and only after they have seen that one is left, so that each adds in vain once a loop at
+  // most. Of 32 bits, so that those who sleep wait for this very word.
+  static constexpr uint32_t kTaken = 1 << 16, kStop = 1 << 15;
+  static constexpr int kMaxPieces = kStop - 1, kMaxThreads = 1 << 12;
+  static int NumPieces(uint32_t pieces) { return static_cast<int>(pieces % kStop); }
+  static int NumTaken(uint32_t pieces) { return static_cast<int>(pieces / kTaken); }
 
   void Stop();
   void RunErased(int64_t n_tasks, Share share, Call call, const void* body);
   void WorkerLoop(int thread);
-  void TakeTasks(int thread);
+  int TakePieces(int thread);
 
   std::vector<std::thread> workers_;
-  std::atomic<bool> stop_{false};
-  // The number of the last loop (round 2^19 of them), whether workers may enter it, and how many are in it.
-  // What is below belongs to that loop: the caller writes it while none is in it and none may enter. Of 32
-  // bits, so that those who sleep wait for this very word.
-  static constexpr uint32_t kWorker = 1, kOpen = 1 << 12, kLoop = kOpen << 1;
-  alignas(kCacheLine) std::atomic<uint32_t> state_{0};
-  alignas(kCacheLine) std::atomic<int64_t> next_{0};
-  int64_t n_tasks_ = 0;
-  Share share_ = Share::kOne;
-  Call call_ = nullptr;
-  const void* body_ = nullptr;
   std::mutex error_mutex_;
   std::exception_ptr error_;
+  std::atomic<bool> failed_{false};  // what is left of the loop is taken, and not called
+  alignas(kCacheLine) std::atomic<uint32_t> pieces_{0};
+  // Pieces that the workers are done with. Until all are done that were taken, and none is left, the loop
+  // stays as it is: who holds a piece may read it.
+  alignas(kCacheLine) std::atomic<int> n_done_{0};
+  alignas(kCacheLine) Loop loop_;
 };
 
 }  // namespace longheads
