@@ -576,7 +576,14 @@ void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, const KeyPlan
                                const PlanMaker& make_plan, const std::function<void()>& on_last_plan) {
   LH_CHECK(pool.n_threads() <= static_cast<int>(scratch_.size()));
   few_->Start(blocks, plane, make_plan, on_last_plan);
-  pool.Run(pool.n_threads(), [this](int64_t, int thread) { few_->Work(thread); });
+  // Others would find nothing to do, and be in the way.
+  int64_t n_useful = 0;
+  for (const QueryBlock& block : blocks) {
+    for (const AttentionSequence& sequence : block.sequences)
+      n_useful += sequence.kv->size() / kPageTokens + 1;
+  }
+  pool.Run(std::min<int64_t>(pool.n_threads(), n_useful),
+           [this](int64_t, int thread) { few_->Work(thread); });
 }
 
 void AttentionExecutor::ReadAhead(const QueryBlock& block, const Plan& plan, int thread, bool remember) {
