@@ -51,18 +51,19 @@ void AttentionRunner::Store(const Policy& policy, const AttendingSequence& seque
   const int64_t kv_floats = shape_.n_kv_heads * d;
   const int64_t first = sequence.kv->size() + row_begin;
   const KeyPlane plane = sequence.keys_unrotated ? KeyPlane::Unrotated() : policy.Plane();
-  constexpr int64_t kRows = 32;
-  pool_.Run((n + kRows - 1) / kRows, [&](int64_t task, int) {
-    for (int64_t i = task * kRows; i < std::min(n, (task + 1) * kRows); ++i) {
-      for (int64_t head = 0; head < shape_.n_kv_heads; ++head) {
-        float* const key = rows.k + (row_begin + i) * kv_floats + head * d;
-        vector_.rotate(key, plane.Position(first + i), *sequence.rotations, key);
-      }
+  const int64_t first_page = first / kPageTokens;
+  const int64_t n_pages = (first + n - 1) / kPageTokens + 1 - first_page;
+  pool_.Run(n_pages * shape_.n_kv_heads, [&](int64_t task, int) {
+    const int64_t page = first_page + task / shape_.n_kv_heads, head = task % shape_.n_kv_heads;
+    const int64_t begin = std::max(page * kPageTokens - first, int64_t{0});
+    const int64_t end = std::min((page + 1) * kPageTokens - first, n);
+    const auto at = [&](int64_t i) { return (row_begin + i) * kv_floats + head * d; };
+    for (int64_t i = begin; i < end; ++i) {
+      float* const key = rows.k + at(i);
+      vector_.rotate(key, plane.Position(first + i), *sequence.rotations, key);
     }
-  });
-  pool_.Run(shape_.n_kv_heads, [&](int64_t head, int) {
-    const int64_t at = row_begin * kv_floats + head * d;
-    sequence.kv->Write(rows.layer, head, first, n, rows.k + at, kv_floats, rows.v + at, kv_floats);
+    sequence.kv->Write(rows.layer, head, first + begin, end - begin, rows.k + at(begin), kv_floats,
+                       rows.v + at(begin), kv_floats);
   });
 }
 
