@@ -22,7 +22,7 @@ void LimitPages(EngineOptions& options) {
 }
 
 Status SendPagesTo(const std::string& path, const ModelOptions& given, EngineOptions& options) {
-  if (given.kv_disk != ModelOptions().kv_disk || options.kv_disk_max > 0) {
+  if (given.kv_disk || options.kv_disk_max > 0) {
     return InvalidInput(
         fmt::format("--kv-disk and --kv-disk-max have no place here: keys and values go to {} itself", path));
   }

@@ -101,8 +101,7 @@ Result<int> ShowInfo(const InfoOptions& options) {
                                ? ": more than --kv-ram, since all but keys and values stays in memory"
                                : ""));
   if (plan.disk > 0) {
-    Line("disk",
-         fmt::format("{} of keys and values, under {}", FormatBytes(plan.disk), options.model.kv_disk));
+    Line("disk", fmt::format("{} of keys and values, under {}", FormatBytes(plan.disk), engine->kv_folder()));
   }
   if (options.model.kv_blocks == 0 && BlockPartsMatter(*engine, n_tokens)) {
     engine->FitBlocksTo({.ram = engine->block_fit().ram, .parts = BlockFit::kLeastParts});

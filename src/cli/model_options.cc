@@ -132,7 +132,7 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool with_attention) 
   app.add_option("--kv-disk", options.kv_disk,
                  "folder for the rest, with --kv-ram; what is there goes with the program")
       ->type_name("DIR")
-      ->capture_default_str()
+      ->default_str(EngineOptions().kv_disk)
       ->group(group);
   app.add_option("--kv-disk-max", options.kv_disk_max, "the most to take of it; 0: what is free")
       ->type_name("SIZE")
@@ -182,7 +182,7 @@ Result<EngineOptions> EngineOptionsOf(const ModelOptions& options) {
                        .kv_type = options.kv_type,
                        .backend = options.backend,
                        .kv_ram = kv_ram,
-                       .kv_disk = options.kv_disk,
+                       .kv_disk = options.kv_disk.value_or(EngineOptions().kv_disk),
                        .kv_disk_max = kv_disk_max,
                        .block_parts = block_parts,
                        .threads = options.threads,
@@ -192,10 +192,10 @@ Result<EngineOptions> EngineOptionsOf(const ModelOptions& options) {
 Result<EngineOptions> OverflowOptionsOf(const ModelOptions& options) {
   LH_ASSIGN(EngineOptions engine, EngineOptionsOf(options));
   if (engine.kv_ram > 0) return engine;
-  const char* const given = options.kv_disk != ModelOptions().kv_disk ? "--kv-disk"
-                            : engine.kv_disk_max > 0                  ? "--kv-disk-max"
-                            : options.kv_blocks != 0                  ? "--kv-blocks"
-                                                                      : nullptr;
+  const char* const given = options.kv_disk          ? "--kv-disk"
+                            : engine.kv_disk_max > 0 ? "--kv-disk-max"
+                            : options.kv_blocks != 0 ? "--kv-blocks"
+                                                     : nullptr;
   if (given == nullptr) return engine;
   return InvalidInput(
       fmt::format("{} has no effect without --kv-ram SIZE: keys and values stay in memory", given));

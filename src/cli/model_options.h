@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/engine.h"
@@ -18,7 +19,7 @@ struct ModelOptions {
   std::string backend = "auto";
   int threads = 0;
   std::string kv_ram = "0";
-  std::string kv_disk = "/var/tmp";
+  std::optional<std::string> kv_disk;  // not given: EngineOptions::kv_disk
   std::string kv_disk_max = "0";
   int64_t kv_blocks = 0;  // 0: by the disk's speed
   RopeOverrides rope;

@@ -85,7 +85,7 @@ Result<int> Run(const RunOptions& options) {
        engine->DescribeKernels());
   Note(options, "{}", engine->ExplainAttention(n_most));
   for (const std::string& warning : engine->Warnings(n_most)) Note(options, "warning: {}", warning);
-  if (!options.quiet && engine->PlanMemory(n_most).disk > 0) NoteDisk(options.model.kv_disk);
+  if (!options.quiet && engine->PlanMemory(n_most).disk > 0) NoteDisk(engine->kv_folder());
   Session session = engine->NewSession();
   LH_TRY(engine->CheckMemory(session, n_most, options.answer.max_tokens));
   LH_TRY(FitBlocks(*engine, options.model, n_most, options.quiet));

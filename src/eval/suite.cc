@@ -169,7 +169,7 @@ Result<SuiteModel> SuiteReader::Model(const Json& value, const std::string& plac
   LH_TRY(read("compute", model.compute));
   LH_TRY(read("kv-type", model.kv_type));
   LH_TRY(read("kv-ram", model.kv_ram));
-  LH_TRY(read("kv-disk", model.kv_disk));
+  if (value.contains("kv-disk")) LH_TRY(read("kv-disk", model.kv_disk.emplace()));
   LH_TRY(read("kv-disk-max", model.kv_disk_max));
   if (value.contains("kv-blocks")) {
     LH_ASSIGN(model.kv_blocks, Count(value["kv-blocks"], place + ".kv-blocks"));

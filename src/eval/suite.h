@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,7 @@ struct SuiteModel {
   std::string compute = "auto";
   std::string kv_type = "auto";
   std::string kv_ram = "0";
-  std::string kv_disk = "/var/tmp";
+  std::optional<std::string> kv_disk;
   std::string kv_disk_max = "0";
   int64_t kv_blocks = 0;
   RopeOverrides rope = {};

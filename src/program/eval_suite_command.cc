@@ -83,7 +83,7 @@ Result<int> RunTaskStep(const ModelOptions& model, const TaskRunOptions& options
 std::string StepName(const SuiteTask& task, const std::string& file, const ModelOptions& model) {
   std::string name = fmt::format("{}{} on {}", task.variants.empty() ? "" : "ablation of ", task.name, file);
   if (model.kv_ram != "0") name += ", --kv-ram " + model.kv_ram;
-  if (model.kv_disk != ModelOptions().kv_disk) name += ", --kv-disk " + model.kv_disk;
+  if (model.kv_disk) name += ", --kv-disk " + *model.kv_disk;
   if (model.kv_blocks != 0) name += fmt::format(", --kv-blocks {}", model.kv_blocks);
   if (!model.rope.Text().empty()) name += ", " + model.rope.Text();
   return name;

@@ -801,7 +801,7 @@ class Again(Case):
 
     def test_keys_and_values_go_to_the_file_itself(self):
         self.must(ingest(self.file, text_of(1, 200)))
-        for flag, value in (("--kv-disk", self.folder), ("--kv-disk-max", "1g")):
+        for flag, value in (("--kv-disk", self.folder), ("--kv-disk", "/var/tmp"), ("--kv-disk-max", "1g")):
             self.refused(ingest(self.folder / "other.lhctx", "text", flag, value), "--kv-disk", "other.lhctx itself")
             self.refused(append(self.file, "text", flag, value), "--kv-disk", "book.lhctx itself")
 

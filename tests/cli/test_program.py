@@ -799,7 +799,7 @@ class BadInput(unittest.TestCase):
                               ("--compute", "fp4"), ("--kv-type", "fp4"), ("--backend", "neon")):
             with self.subTest(option=option, value=value):
                 self.refused(*model, option, value)
-        for option, value in (("--kv-disk", SCRATCH), ("--kv-disk-max", "1g"), ("--kv-blocks", 8)):
+        for option, value in (("--kv-disk", SCRATCH), ("--kv-disk", "/var/tmp"), ("--kv-disk-max", "1g"), ("--kv-blocks", 8)):
             self.refused(*model, option, value, says=[f"{option} has no effect without --kv-ram"])
         self.refused("run", "-m", MODELS / "quantised.gguf", "--no-chat", "-p", "x", "--compute", "int8", "--packed-weights", "on",
                      says=["--packed-weights on has no effect where prompts are multiplied in int8"])
