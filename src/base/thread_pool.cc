@@ -53,7 +53,8 @@ ThreadPool::~ThreadPool() { Stop(); }
 
 void ThreadPool::Stop() {
   pieces_.fetch_or(kStop);
-  pieces_.notify_all();
+  n_opened_.fetch_add(1);
+  n_opened_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -61,9 +62,9 @@ void ThreadPool::Stop() {
 int ThreadPool::TakePieces(int thread) {
   for (int n = 0;; ++n) {
     uint32_t pieces = pieces_.load(std::memory_order_relaxed);
-    if (NumTaken(pieces) >= NumPieces(pieces)) return n;
+    if (!IsLeft(pieces)) return n;
     pieces = pieces_.fetch_add(kTaken, std::memory_order_acquire);
-    if (NumTaken(pieces) >= NumPieces(pieces)) return n;
+    if (!IsLeft(pieces)) return n;
     if (failed_.load(std::memory_order_relaxed)) continue;
     try {
       const auto [begin, end] = loop_.Piece(NumTaken(pieces));
@@ -82,8 +83,9 @@ void ThreadPool::RunErased(int64_t n_tasks, Share share, Call call, const void* 
   loop_ = {call, body, n_tasks};
   loop_.Divide(share, n_threads());
   n_done_.store(0, std::memory_order_relaxed);
-  pieces_.store(loop_.n_pieces, std::memory_order_seq_cst);
-  pieces_.notify_all();  // a system call only where one sleeps
+  pieces_.store(loop_.n_pieces, std::memory_order_release);
+  n_opened_.store(n_opened_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+  n_opened_.notify_all();  // a system call only where one sleeps
   const int n_others = loop_.n_pieces - TakePieces(0);
   for (int spin = 0; n_done_.load(std::memory_order_acquire) != n_others;) {
     if (spin < kSpins) {
@@ -101,15 +103,19 @@ void ThreadPool::RunErased(int64_t n_tasks, Share share, Call call, const void* 
 
 void ThreadPool::WorkerLoop(int thread) {
   for (;;) {
-    uint32_t pieces = pieces_.load(std::memory_order_relaxed);
-    for (int spin = 0; NumTaken(pieces) >= NumPieces(pieces);
-         pieces = pieces_.load(std::memory_order_relaxed)) {
+    // A loop of which it gets nothing shows that others follow: it looks on as long again.
+    uint32_t last = n_opened_.load(std::memory_order_acquire);
+    for (int spin = 0;;) {
+      const uint32_t n_opened = n_opened_.load(std::memory_order_acquire);
+      const uint32_t pieces = pieces_.load(std::memory_order_relaxed);
+      if (IsLeft(pieces)) break;
       if ((pieces & kStop) != 0) return;
+      if (std::exchange(last, n_opened) != n_opened) spin = 0;
       if (spin < kSpins) {
         ++spin;
         Pause();
       } else {
-        pieces_.wait(pieces, std::memory_order_relaxed);
+        n_opened_.wait(n_opened, std::memory_order_acquire);
       }
     }
     if (const int n = TakePieces(thread); n > 0) n_done_.fetch_add(n, std::memory_order_release);

@@ -66,11 +66,12 @@ class ThreadPool {
 
   // How many pieces the loop has (its lower half, without kStop), and how many were taken. Threads take one
   // by one addition, and only after they have seen that one is left, so that each adds in vain once a loop at
-  // most. Of 32 bits, so that those who sleep wait for this very word.
+  // most.
   static constexpr uint32_t kTaken = 1 << 16, kStop = 1 << 15;
   static constexpr int kMaxPieces = kStop - 1, kMaxThreads = 1 << 12;
   static int NumPieces(uint32_t pieces) { return static_cast<int>(pieces % kStop); }
   static int NumTaken(uint32_t pieces) { return static_cast<int>(pieces / kTaken); }
+  static bool IsLeft(uint32_t pieces) { return NumTaken(pieces) < NumPieces(pieces); }
 
   void Stop();
   void RunErased(int64_t n_tasks, Share share, Call call, const void* body);
@@ -82,6 +83,9 @@ class ThreadPool {
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};  // what is left of the loop is taken, and not called
   alignas(kCacheLine) std::atomic<uint32_t> pieces_{0};
+  // Loops that were opened, round 2^32: two loops may leave the same word of pieces behind. Of 32 bits, so
+  // that those who sleep wait for this very word.
+  std::atomic<uint32_t> n_opened_{0};
   // Pieces that the workers are done with. Until all are done that were taken, and none is left, the loop
   // stays as it is: who holds a piece may read it.
   alignas(kCacheLine) std::atomic<int> n_done_{0};
