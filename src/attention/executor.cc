@@ -576,7 +576,7 @@ void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, const KeyPlan
                                const PlanMaker& make_plan, const std::function<void()>& on_last_plan) {
   LH_CHECK(pool.n_threads() <= static_cast<int>(scratch_.size()));
   few_->Start(blocks, plane, make_plan, on_last_plan);
-  // Others would find nothing to do, and be in the way.
+  // Others would find nothing to do, and be in the way. (Lists of keys may have several pieces a page.)
   int64_t n_useful = 0;
   for (const QueryBlock& block : blocks) {
     for (const AttentionSequence& sequence : block.sequences)

@@ -27,7 +27,7 @@ class KvSequence {
   void Reserve(int64_t n);
 
   // Writes n tokens from `token` on, for one layer and KV head, into reserved room. Row i of k is at
-  // k + i * k_stride, [head_dim] floats. Different layers and heads may be written at once.
+  // k + i * k_stride, [head_dim] floats. Different layers, heads and pages may be written at once.
   void Write(int64_t layer, int64_t kv_head, int64_t token, int64_t n, const float* k, int64_t k_stride,
              const float* v, int64_t v_stride);
 
