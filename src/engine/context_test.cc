@@ -282,16 +282,26 @@ INSTANTIATE_TEST_SUITE_P(Every, ContextTest, testing::ValuesIn(Cases()), [](cons
   return name + "_" + test.param.kv_type;
 });
 
+EngineOptions FullInFloat32(const ModelFile& model) {
+  return {.model_path = model.path(), .attention = "full", .compute = "f32", .kv_may_leave = true};
+}
+
+// A file in the making with 300 tokens; null where they could not be read.
+auto BeginToRead(Engine& engine, const EngineOptions& options, const std::string& path) {
+  const auto setup = *SetupOf(engine, options, 0, true, "");
+  auto ingest = *ContextIngest::Begin(engine, path, setup, /*restart=*/true);
+  if (!ingest->Read(TinyTokens(300, 256, 1), {})) ingest = nullptr;
+  return ingest;
+}
+
 TEST(Context, AFileThatIsCutWhileATextIsReadIntoItIsNotGoneOnWith) {
   const std::string path = testing::TempDir() + "/context_test_cut.lhctx";
   const std::string partial = ContextWriter::PartialPath(path);
   const ModelFile model(TinyLlama(kTiny));
-  const EngineOptions options{
-      .model_path = model.path(), .attention = "full", .compute = "f32", .kv_may_leave = true};
+  const auto options = FullInFloat32(model);
   const auto engine = *Engine::Load(options);
-  const auto setup = *SetupOf(*engine, options, 0, true, "");
-  const auto ingest = *ContextIngest::Begin(*engine, path, setup, /*restart=*/true);
-  ASSERT_TRUE(ingest->Read(TinyTokens(300, 256, 1), {}));
+  const auto ingest = BeginToRead(*engine, options, path);
+  ASSERT_TRUE(ingest);
   EXPECT_FALSE(ingest->was_cut());
   std::filesystem::resize_file(partial, std::filesystem::file_size(partial) / 2);
   const Status read = ingest->Read(TinyTokens(300, 256, 2), {});
@@ -308,13 +318,11 @@ TEST(Context, IsRefusedByAnotherModelMethodOrType) {
   const std::string path = testing::TempDir() + "/context_test_other.lhctx";
   std::filesystem::remove(path);
   const ModelFile model(TinyLlama(kTiny));
-  const EngineOptions options{
-      .model_path = model.path(), .attention = "full", .compute = "f32", .kv_may_leave = true};
+  const auto options = FullInFloat32(model);
   {
     const auto engine = *Engine::Load(options);
-    const auto setup = *SetupOf(*engine, options, 0, true, "");
-    const auto ingest = *ContextIngest::Begin(*engine, path, setup, /*restart=*/true);
-    ASSERT_TRUE(ingest->Read(TinyTokens(300, 256, 1), {}));
+    const auto ingest = BeginToRead(*engine, options, path);
+    ASSERT_TRUE(ingest);
     ASSERT_TRUE(ingest->Finish());
   }
   const auto setup = *ReadContextSetup(path);
