@@ -73,7 +73,7 @@ class PairTile : public Bf16Tile<kV> {
     // Whole blocks: what no row sees weighs nothing.
     const int64_t first = (begin - from) / kBlock * kBlock;
     const int64_t last = (end - from + kBlock - 1) / kBlock * kBlock;
-    Logits(k + at * d_, from, first, last);
+    Logits(k + at * d_, v + at, from, first, last);
     Softmax(first, last);
     AddValues(v + at, first, last);
   }
@@ -126,8 +126,11 @@ class PairTile : public Bf16Tile<kV> {
     }
   }
 
-  // Of keys from + [first, last), whole blocks; k is that of `from`.
-  void Logits(const BFloat16* k, int64_t from, int64_t first, int64_t last) {
+  // Of keys from + [first, last), whole blocks; k and values are those of `from`. Asks for the values
+  // meanwhile: they come from memory where few queries share a page, a few lines of each of d rows that lie
+  // apart, which the processor does not foresee as it does keys.
+  void Logits(const BFloat16* k, const BFloat16* values, int64_t from, int64_t first, int64_t last) {
+    const int64_t rows_a_block = d_ * kBlock / kKeys;
     const bool hides = this->Hides(from + first, from + last);
     __m512 max[kV];
     LoadMax(max);
@@ -137,6 +140,9 @@ class PairTile : public Bf16Tile<kV> {
       for (int b = 0; b < kBlock; ++b) {
 #pragma GCC unroll 3
         for (int v = 0; v < kV; ++v) sums[b][v] = _mm512_setzero_ps();
+      }
+      for (int64_t m = 0; m < rows_a_block; ++m) {
+        this->Prefetch(values + (j / kBlock * rows_a_block + m) * kMaxRun + first, last - first);
       }
       PairProducts<kV>(k + j * d_, d_, queries_, d_ / 2, sums);
       Keep(from, j, hides, sums, max);

@@ -95,6 +95,14 @@ class Bf16Tile {
   }
 
  protected:
+  template <typename T>
+  static void Prefetch(const T* numbers, int64_t n) {
+    constexpr auto kLine = static_cast<int64_t>(64 / sizeof(T));
+    for (int64_t i = 0; i < n; i += kLine) {
+      _mm_prefetch(reinterpret_cast<const char*>(numbers + i), _MM_HINT_T0);
+    }
+  }
+
   // Whether some row does not see all keys [begin, end).
   bool Hides(int64_t begin, int64_t end) const {
     bool hides = false;
@@ -171,10 +179,6 @@ class Bf16Tile {
   alignas(64) float sum_[kRows];
 
  private:
-  static void Prefetch(const float* numbers, int64_t n) {
-    for (int64_t i = 0; i < n; i += 16) _mm_prefetch(reinterpret_cast<const char*>(numbers + i), _MM_HINT_T0);
-  }
-
   // queries_[pair][row] = R(x) q, scaled.
   void Pack(const RotationTable& table) {
     const auto rotate = N_AVX3::AttentionTable()->rotate;
