@@ -450,11 +450,8 @@ class AttentionExecutor::Few {
 
   // Until there are more plans than so many.
   void AwaitPlan(uint32_t plans) {
-    constexpr int kSpins = 2000;  // some 50 microseconds, which a plan takes where a text is long
-    for (int spin = 0; spin < kSpins; ++spin) {
-      if (plans_.load(std::memory_order_relaxed) != plans) return;
-      Pause();
-    }
+    constexpr int kLooks = 2000;  // some 50 microseconds, which a plan takes where a text is long
+    if (LookFor(kLooks, [&] { return plans_.load(std::memory_order_relaxed) != plans; })) return;
     plans_.wait(plans, std::memory_order_relaxed);
   }
 

@@ -29,7 +29,7 @@ constexpr unsigned kEntries = 1024;
 
 // Who awaits a transfer looks for its end this often before it sleeps, some 100 microseconds: a page takes as
 // long, and to be woken takes a good part of that.
-constexpr int kSpins = 4000;
+constexpr int kLooks = 4000;
 
 // The thread sanitizer sees plain calls move bytes, but not the ring. As if the caller had moved them: it
 // then finds whoever touches a page that is under way.
@@ -78,36 +78,28 @@ class UringIo final : public PageIo {
   }
 
   void Submit(std::span<const PageTransfer> transfers) override {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock = LockSoon(mutex_);
     for (const PageTransfer& transfer : transfers) {
       const FileFaults::Verdict verdict = VerdictOn(transfer);
       if (verdict.error != 0) {
         lock.unlock();
         done_(transfer,
               tl::unexpected<Error>(FileError(transfer.file->path(), "move a page", verdict.error)));
-        lock.lock();
+        lock = LockSoon(mutex_);
         continue;
       }
       UnderWay* const kept = TakeSpare();
-      io_uring_sqe* const entry = kept != nullptr ? NextEntry() : nullptr;
-      if (entry == nullptr) {
-        if (kept != nullptr) KeepSpare(kept);
+      if (kept == nullptr) {
         lock.unlock();
         done_(transfer, MovePage(transfer));
-        lock.lock();
+        lock = LockSoon(mutex_);
         continue;
       }
-      const auto size = static_cast<unsigned>(std::min<uint64_t>(transfer.bytes.size(), verdict.most));
-      const int file = transfer.file->descriptor();
-      if (transfer.direction == PageTransfer::Direction::kRead) {
-        io_uring_prep_read(entry, file, transfer.bytes.data(), size, transfer.offset);
-      } else {
-        io_uring_prep_write(entry, file, transfer.bytes.data(), size, transfer.offset);
-      }
       kept->transfer = transfer;
-      io_uring_sqe_set_data(entry, kept);
+      kept->size = static_cast<unsigned>(std::min<uint64_t>(transfer.bytes.size(), verdict.most));
+      Queue(kept);
     }
-    Enter();
+    HandOver(lock);
   }
 
   bool has_threads() const override { return false; }
@@ -125,10 +117,10 @@ class UringIo final : public PageIo {
     }
     if (TakeAll()) return true;
     {
-      std::lock_guard lock(mutex_);
+      const std::unique_lock lock = LockSoon(mutex_);
       if (n_under_way_ == 0) return false;
     }
-    for (int spin = 0; spin < kSpins && io_uring_cq_ready(&ring_) == 0; ++spin) Pause();
+    LookFor(kLooks, [this] { return io_uring_cq_ready(&ring_) > 0; });
     io_uring_cqe* completion = nullptr;
     if (const int status = io_uring_wait_cqe(&ring_, &completion); status != 0) {
       // A signal came; where it is anything else, at least the processor is left to others.
@@ -144,33 +136,61 @@ class UringIo final : public PageIo {
  private:
   struct UnderWay {
     PageTransfer transfer;
-    UnderWay* next = nullptr;  // among the spare ones
+    unsigned size = 0;         // bytes to be asked for
+    UnderWay* next = nullptr;  // among the spare ones, or those that wait
   };
 
-  // With the lock held. Null where there is no memory.
+  // With the lock held, all up to HandOver. Null where there is no memory.
   UnderWay* TakeSpare() {
     if (spare_ == nullptr) return new (std::nothrow) UnderWay;
     return std::exchange(spare_, spare_->next);
   }
   void KeepSpare(UnderWay* one) { one->next = std::exchange(spare_, one); }
 
-  io_uring_sqe* NextEntry() {
-    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    if (entry != nullptr) return entry;
-    Enter();
-    return io_uring_get_sqe(&ring_);
+  void Queue(UnderWay* one) {
+    one->next = nullptr;
+    (first_ != nullptr ? last_->next : first_) = one;
+    last_ = one;
+    ++n_queued_;
+    ++n_under_way_;
   }
 
-  // Hands over what was prepared, with the lock held. What a busy system does not take is handed over with
-  // the next, or after something ended; where nothing is under way nobody would come, so that it is tried
-  // again.
-  void Enter() {
-    for (;;) {
-      const int taken = io_uring_submit(&ring_);
-      if (taken > 0) n_under_way_ += taken;
-      if (n_under_way_ > 0 || io_uring_sq_ready(&ring_) == 0) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  // Entries of the ring for those in the queue, as many as it has room for.
+  void Prepare() {
+    for (; first_ != nullptr; first_ = first_->next, --n_queued_) {
+      io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+      if (entry == nullptr) return;
+      const PageTransfer& transfer = first_->transfer;
+      const int file = transfer.file->descriptor();
+      if (transfer.direction == PageTransfer::Direction::kRead) {
+        io_uring_prep_read(entry, file, transfer.bytes.data(), first_->size, transfer.offset);
+      } else {
+        io_uring_prep_write(entry, file, transfer.bytes.data(), first_->size, transfer.offset);
+      }
+      io_uring_sqe_set_data(entry, first_);
     }
+  }
+
+  // Hands over the queue, unless another thread is at it: that one takes along what came meanwhile. A call to
+  // the system takes longer than a plan, so that others would sleep until it returns. What a busy system does
+  // not take is handed over with the next, or after something ended; where the system has nothing nobody
+  // would come, so that it is tried again.
+  void HandOver(std::unique_lock<std::mutex>& lock) {
+    if (entering_) return;
+    entering_ = true;
+    for (;;) {
+      Prepare();
+      if (io_uring_sq_ready(&ring_) == 0) break;
+      lock.unlock();
+      const int taken = io_uring_submit(&ring_);
+      lock = LockSoon(mutex_);
+      if (taken > 0) continue;
+      if (n_under_way_ > n_queued_ + static_cast<int>(io_uring_sq_ready(&ring_))) break;
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock = LockSoon(mutex_);
+    }
+    entering_ = false;
   }
 
   // Whether anything had ended. By one thread at a time.
@@ -182,12 +202,12 @@ class UringIo final : public PageIo {
       io_uring_cqe_seen(&ring_, completion);
       PageTransfer transfer;
       {
-        // Also what makes the submitter's writes visible here: it held the lock until the system had them.
-        std::lock_guard lock(mutex_);
+        // Also what makes the submitter's writes visible here: it held the lock before the system had them.
+        std::unique_lock lock = LockSoon(mutex_);
         transfer = ended->transfer;
         KeepSpare(ended);
         --n_under_way_;
-        if (io_uring_sq_ready(&ring_) > 0) Enter();
+        HandOver(lock);
       }
       ShowSanitizer(transfer, moved);
       if (FileFaults* const faults = InstalledFileFaults(); faults != nullptr && moved >= 0) {
@@ -203,7 +223,11 @@ class UringIo final : public PageIo {
   io_uring ring_;
   std::mutex taking_;          // of ends
   std::mutex mutex_;           // of submissions
-  int n_under_way_ = 0;        // handed over, and their ends not taken
+  bool entering_ = false;      // a thread is in HandOver: the ring's submissions are its
+  UnderWay* first_ = nullptr;  // of the queue: to be handed over
+  UnderWay* last_ = nullptr;
+  int n_queued_ = 0;
+  int n_under_way_ = 0;        // those too; submitted, and their ends not taken
   UnderWay* spare_ = nullptr;  // of transfers that ended, for the next ones
   Done done_;
 };

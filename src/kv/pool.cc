@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/checksum.h"
+#include "base/pause.h"
 
 namespace longheads {
 namespace {
@@ -201,16 +202,24 @@ KvTraffic KvPool::traffic() {
 }
 
 void KvPool::AwaitChange(std::unique_lock<std::mutex>& lock) {
-  if (io_->has_threads() || awaiting_) return changed_.wait(lock);
-  awaiting_ = true;
+  if (io_->has_threads()) return changed_.wait(lock);
   const uint64_t n_before = n_ended_;
+  const auto ended = [&] { return n_ended_.load(std::memory_order_relaxed) != n_before; };
+  if (awaiting_) {  // a page takes some 100 microseconds
+    lock.unlock();
+    LookFor(4000, ended);
+    lock = LockSoon(mutex_);
+    if (!ended() && awaiting_) changed_.wait(lock);
+    return;
+  }
+  awaiting_ = true;
   lock.unlock();
   const bool any = io_->Await();
-  lock.lock();
+  lock = LockSoon(mutex_);
   awaiting_ = false;
   changed_.notify_all();  // another one may have to wait for the next end
   // Another thread moves it itself, and tells of it, or is about to submit it.
-  if (!any && n_ended_ == n_before) changed_.wait_for(lock, std::chrono::milliseconds(1));
+  if (!any && !ended()) changed_.wait_for(lock, std::chrono::milliseconds(1));
 }
 
 // ---- Frames
@@ -402,7 +411,7 @@ bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
                                 .bytes = BytesOf(page),
                                 .page = &page};
     Done(transfer, MovePage(transfer));
-    lock.lock();
+    lock = LockSoon(mutex_);
   }
 }
 
@@ -428,7 +437,7 @@ PinnedPage KvPool::Pin(KvPage& page) {
   if (PinReady(page)) return Pinned(page);
   io_->TakeEnded();
   using Clock = std::chrono::steady_clock;
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = LockSoon(mutex_);
   bool from_disk = false;
   if (!page.frame_ || page.io_ == KvPage::Io::kReading || page.failed_) {
     const Clock::time_point start = Clock::now();
@@ -453,7 +462,7 @@ PinnedPage KvPool::Read(KvPage& page) { return on_disk() ? Pin(page) : Pinned(pa
 PinnedPage KvPool::Write(KvPage& page) {
   if (!on_disk()) return Pinned(page);
   PinnedPage pinned = Pin(page);
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = LockSoon(mutex_);
   while (page.io_ != KvPage::Io::kNone) AwaitChange(lock);  // what goes to disk stands still
   Touch(page);                                              // what is used longest ago is written first
   if (!page.dirty_) {
@@ -479,7 +488,7 @@ void KvPool::Unpin(KvPage& page) {
     return;
   }
   io_->TakeEnded();
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = LockSoon(mutex_);
   page.pins_.fetch_sub(1, std::memory_order_release);
   if (n_frames_ > most_frames_ && !page.dirty_ && page.io_ == KvPage::Io::kNone && Retire(page)) {
     Unlink(page);
@@ -492,7 +501,7 @@ void KvPool::Unpin(KvPage& page) {
 void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   if (!on_disk()) return;
   io_->TakeEnded();
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock = LockSoon(mutex_);
   const bool certain = asked == Asked::kAgain || asked == Asked::kForCertain;
   uint64_t n_there = 0;
   for (KvPage* const page : pages) {
@@ -511,7 +520,7 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   const auto submit = [&] {
     lock.unlock();
     io_->Submit(std::span(transfers).first(std::exchange(n, 0)));
-    lock.lock();
+    lock = LockSoon(mutex_);
   };
   int64_t most = most_frames_ / 2 - n_reading_;
   for (KvPage* const page : pages) {
@@ -559,7 +568,7 @@ void KvPool::Keep(KvPage& page, bool keep) {
 
 bool KvPool::IsNear(const KvPage& page) const {
   if (!on_disk() || page.pins_.load(std::memory_order_relaxed) & KvPage::kReady) return true;
-  std::lock_guard lock(mutex_);
+  const std::unique_lock lock = LockSoon(mutex_);
   return page.frame_ && page.io_ != KvPage::Io::kReading;
 }
 
@@ -652,7 +661,7 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
   // Of the page, not of what fills its place.
   const uint64_t checksum =
       status ? Checksum(transfer.bytes.first(static_cast<std::size_t>(geometry_.PageBytes()))) : 0;
-  std::lock_guard lock(mutex_);
+  const std::unique_lock lock = LockSoon(mutex_);
   page.io_ = KvPage::Io::kNone;
   if (transfer.direction == PageTransfer::Direction::kRead) {
     --n_reading_;

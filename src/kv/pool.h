@@ -196,10 +196,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   bool on_disk_ = false;  // there is an io_; beside what does not change
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // a transfer ended
-  std::condition_variable came_;     // the reading of a page that is awaited ended, where io_ has threads
-  bool awaiting_ = false;            // one thread is in io_->Await
-  uint64_t n_ended_ = 0;             // transfers
+  std::condition_variable changed_;    // a transfer ended
+  std::condition_variable came_;       // the reading of a page that is awaited ended, where io_ has threads
+  bool awaiting_ = false;              // one thread is in io_->Await
+  std::atomic<uint64_t> n_ended_ = 0;  // transfers
   // Whether there is something to be done when a page is let go, or was. Read without the lock by all who let
   // pages go: on a line of its own.
   alignas(64) std::atomic<bool> presses_ = false;
