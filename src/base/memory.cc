@@ -104,7 +104,12 @@ AlignedMemory AllocateAligned(std::size_t size, std::size_t alignment) {
   const bool huge = size >= kHugePage;
   const FreeAligned free{std::align_val_t(huge ? kHugePage : alignment)};
   AlignedMemory memory(static_cast<std::byte*>(::operator new(size, free.alignment)), free);
-  if (huge) madvise(memory.get(), size, MADV_HUGEPAGE);  // a wish: nothing depends on it
+  if (huge) {
+    // What was given back before comes again in the small pages it had: these go, for huge ones to come. (A
+    // wish: nothing depends on it.)
+    DropContents({memory.get(), size / kHugePage * kHugePage});
+    madvise(memory.get(), size, MADV_HUGEPAGE);
+  }
   return memory;
 }
 
