@@ -60,18 +60,10 @@ class Runner {
                                              met.keys_read / static_cast<double>(decode_.size()));
     }
     row.peak_memory = PeakMemory();
-    return MeasureDiskOf(row);
+    return {};
   }
 
  private:
-  Status MeasureDiskOf(SweepRow& row) {
-    if (row.decode_traffic.bytes_read == 0) return {};
-    const Result<Measured> disk = MeasureDisk(engine_.kv_folder(), /*repeats=*/3, hooks_.cancel);
-    if (disk) row.disk = *disk;
-    return !disk && disk.error().kind == ErrorKind::kCancelled ? tl::unexpected<Error>(disk.error())
-                                                               : Status();
-  }
-
   // Weights come into memory, and buffers grow to what a block of a prompt takes.
   Status WarmUp(int64_t length) {
     std::mt19937_64 random(options_.seed - 1);

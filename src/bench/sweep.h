@@ -38,9 +38,6 @@ struct SweepRow {
   // Of all repeats together; nothing where keys and values stay in memory.
   KvTraffic prefill_traffic = {};
   KvTraffic decode_traffic = {};
-  // What the disk gave right behind the last token: a disk may be faster for a while after it rested than it
-  // is at work. Not measured where keys and values stay in memory, or the disk has no room for it.
-  Measured disk = {};
   uint64_t peak_memory = 0;  // bytes of this process while it ran, weights included
 };
 
@@ -65,8 +62,7 @@ Measured DecodeSpeed(const SweepRow& row);
 
 // The share of the time that the machine, at its limits, would have needed: products with weights at the rate
 // of the compute type, attention at that of what it computes in, choosing at that of float32; for decode the
-// bytes that must be read from memory, or those that came from disk (at the row's own speed of it, where that
-// was measured), whichever takes longer.
+// bytes that must be read from memory, or those that came from disk, whichever takes longer.
 double PrefillShare(const SweepRow& row, const MachineLimits& limits);
 double DecodeShare(const SweepRow& row, const MachineLimits& limits);
 // All operations of the prompt, those with weights and those of attention, by the time taken, as a share of

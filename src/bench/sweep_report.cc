@@ -54,8 +54,7 @@ double Bf16PeakShare(const SweepRow& row, const MachineLimits& limits) {
 double DecodeShare(const SweepRow& row, const MachineLimits& limits) {
   if (row.decode.n == 0) return 0;
   const double from_memory = row.decode_bytes / limits.read.median;
-  const Measured& disk = row.disk.n > 0 ? row.disk : limits.disk;
-  const double from_disk = disk.n == 0 ? 0 : DiskBytes(row) / disk.median;
+  const double from_disk = limits.disk.n == 0 ? 0 : DiskBytes(row) / limits.disk.median;
   return std::max(from_memory, from_disk) / row.decode.median;
 }
 
@@ -82,14 +81,11 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
         "plan named them, {} a token came from disk, {:.0f}% of {} pages read ahead were used, and {:.0f}% "
         "of the {} that the last token foretold; the prompt "
         "read {} and wrote {}, and threads waited {:.1f} s for "
-        "that{}\n",
+        "that\n",
         row.attention, row.length, 100 * t.hit_rate(), 100 * t.in_memory_when_planned(), t.planned,
         FormatBytes(static_cast<uint64_t>(DiskBytes(row))), 100 * t.used_ahead(), t.read_ahead,
         100 * t.well_foreseen(), t.foreseen, FormatBytes(prompt.bytes_read),
-        FormatBytes(prompt.bytes_written), prompt.waited_seconds,
-        row.disk.n == 0
-            ? ""
-            : fmt::format("; behind the last token the disk gave {} GB/s", Format(row.disk, 1e9)));
+        FormatBytes(prompt.bytes_written), prompt.waited_seconds);
   }
   return table;
 }
@@ -100,8 +96,7 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
       "attn,length,compute,kv,repeats,prefill,prefill_low,prefill_high,prefill_share,operations,bf16_share,"
       "decoded,decode,decode_low,decode_high,decode_share,peak_memory,model,rope,text,seed,kernels,processor,"
       "threads,read,products,disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
-      "foreseen,foreseen_used,waited,read_a_prompt,written_a_prompt,waited_a_prompt,"
-      "disk_after\n";
+      "foreseen,foreseen_used,waited,read_a_prompt,written_a_prompt,waited_a_prompt\n";
   for (const SweepRow& row : rows) {
     const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
     csv += fmt::format("{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},", CsvField(row.attention), row.length,
@@ -117,13 +112,12 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
     if (OnDisk(row)) {
       const KvTraffic& t = row.decode_traffic;
       const PromptTraffic prompt = OfAPrompt(row);
-      csv += fmt::format("{:.4g},{:.4f},{},{},{:.0f},{},{},{},{},{:.4f},{},{},{:.4f},{}\n",
-                         limits.disk.median, t.hit_rate(), t.planned, t.planned_in_memory, DiskBytes(row),
-                         t.read_ahead, t.read_ahead_used, t.foreseen, t.foreseen_used, t.waited_seconds,
-                         prompt.bytes_read, prompt.bytes_written, prompt.waited_seconds,
-                         row.disk.n == 0 ? "" : fmt::format("{:.4g}", row.disk.median));
+      csv += fmt::format("{:.4g},{:.4f},{},{},{:.0f},{},{},{},{},{:.4f},{},{},{:.4f}\n", limits.disk.median,
+                         t.hit_rate(), t.planned, t.planned_in_memory, DiskBytes(row), t.read_ahead,
+                         t.read_ahead_used, t.foreseen, t.foreseen_used, t.waited_seconds, prompt.bytes_read,
+                         prompt.bytes_written, prompt.waited_seconds);
     } else {
-      csv += ",,,,,,,,,,,,,\n";
+      csv += ",,,,,,,,,,,,\n";
     }
   }
   return csv;
@@ -160,17 +154,15 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
          {"attention_in_bf16", row.in_bf16},
          {"peak_memory", row.peak_memory}});
     if (OnDisk(row)) {
-      all["rows"].back()["decode_traffic"] = {
-          {"hit_rate", row.decode_traffic.hit_rate()},
-          {"planned", row.decode_traffic.planned},
-          {"planned_in_memory", row.decode_traffic.planned_in_memory},
-          {"disk_bytes_a_token", DiskBytes(row)},
-          {"read_ahead", row.decode_traffic.read_ahead},
-          {"read_ahead_used", row.decode_traffic.read_ahead_used},
-          {"foreseen", row.decode_traffic.foreseen},
-          {"foreseen_used", row.decode_traffic.foreseen_used},
-          {"waited_seconds", row.decode_traffic.waited_seconds},
-          {"disk_after", row.disk.n == 0 ? nlohmann::ordered_json(nullptr) : speed(row.disk)}};
+      all["rows"].back()["decode_traffic"] = {{"hit_rate", row.decode_traffic.hit_rate()},
+                                              {"planned", row.decode_traffic.planned},
+                                              {"planned_in_memory", row.decode_traffic.planned_in_memory},
+                                              {"disk_bytes_a_token", DiskBytes(row)},
+                                              {"read_ahead", row.decode_traffic.read_ahead},
+                                              {"read_ahead_used", row.decode_traffic.read_ahead_used},
+                                              {"foreseen", row.decode_traffic.foreseen},
+                                              {"foreseen_used", row.decode_traffic.foreseen_used},
+                                              {"waited_seconds", row.decode_traffic.waited_seconds}};
       const PromptTraffic prompt = OfAPrompt(row);
       all["rows"].back()["prefill_traffic"] = {{"disk_bytes_read_a_prompt", prompt.bytes_read},
                                                {"disk_bytes_written_a_prompt", prompt.bytes_written},

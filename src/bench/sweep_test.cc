@@ -72,8 +72,6 @@ TEST_F(SweepTest, SaysWhatCameFromDisk) {
   EXPECT_NE(SweepTable(rows, limits).find("came from disk"), std::string::npos);
   const nlohmann::json json = nlohmann::json::parse(SweepJson(rows, limits, {}));
   EXPECT_LT(json["rows"][0]["decode_traffic"]["hit_rate"], 1);
-  EXPECT_GT(row.disk.low, 0);
-  EXPECT_EQ(json["rows"][0]["decode_traffic"]["disk_after"]["median"], row.disk.median);
 }
 
 TEST_F(SweepTest, ReadsPiecesOfAText) {
@@ -159,7 +157,7 @@ TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
   EXPECT_NE(csv.find("full,10,bf16,f32,1,0.10,"), std::string::npos) << csv;
   EXPECT_NE(csv.find("\"a \"\"model\"\".gguf\""), std::string::npos) << csv;
   EXPECT_NE(SweepTable({row}, limits).find("65%"), std::string::npos);
-  EXPECT_NE(csv.find(",,,,,,,,,,,,,\n"), std::string::npos) << csv;  // nothing went to disk
+  EXPECT_NE(csv.find(",,,,,,,,,,,,\n"), std::string::npos) << csv;  // nothing went to disk
 }
 
 TEST(SweepTraffic, IsInTableAndFiles) {
@@ -180,11 +178,11 @@ TEST(SweepTraffic, IsInTableAndFiles) {
                         .bytes_read = 64,
                         .waited_seconds = 0.25};
   const std::string csv = SweepCsv({row}, limits, {.model = "model.gguf"});
-  EXPECT_NE(csv.find(",1,0.7500,16,4,64,8,6,5,2,0.2500,100,40,1.5000,\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",1,0.7500,16,4,64,8,6,5,2,0.2500,100,40,1.5000\n"), std::string::npos) << csv;
   const std::string header = csv.substr(0, csv.find('\n'));
-  EXPECT_TRUE(header.ends_with(
-      "disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
-      "foreseen,foreseen_used,waited,read_a_prompt,written_a_prompt,waited_a_prompt,disk_after"));
+  EXPECT_TRUE(
+      header.ends_with("disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
+                       "foreseen,foreseen_used,waited,read_a_prompt,written_a_prompt,waited_a_prompt"));
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(csv.begin(), csv.end(), ',') / 2);
   const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
   EXPECT_EQ(json["rows"][0]["decode_traffic"]["foreseen_used"], 2);
@@ -192,11 +190,6 @@ TEST(SweepTraffic, IsInTableAndFiles) {
   EXPECT_EQ(json["rows"][0]["prefill_traffic"], nlohmann::json({{"disk_bytes_read_a_prompt", 100},
                                                                 {"disk_bytes_written_a_prompt", 40},
                                                                 {"waited_seconds_a_prompt", 1.5}}));
-  // At the limits a token takes 64 s of disk. Behind the last one it was twice as fast.
-  EXPECT_DOUBLE_EQ(DecodeShare(row, limits), 64);
-  row.disk = {.median = 2, .low = 2, .high = 2, .n = 1, .mean = 2};
-  EXPECT_DOUBLE_EQ(DecodeShare(row, limits), 32);
-  EXPECT_NE(SweepCsv({row}, limits, {.model = "m"}).find(",1.5000,2\n"), std::string::npos);
   EXPECT_NE(
       SweepTable({row}, limits).find("75.0% of readings of a page found it in memory, as 25.0% of 16 pages"),
       std::string::npos);

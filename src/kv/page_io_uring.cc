@@ -27,10 +27,6 @@ namespace {
 // Submissions that wait for the system to take them; transfers under way are not counted.
 constexpr unsigned kEntries = 1024;
 
-// Who awaits a transfer looks for its end this often before it sleeps, some 100 microseconds: a page takes as
-// long, and to be woken takes a good part of that.
-constexpr int kLooks = 4000;
-
 // The thread sanitizer sees plain calls move bytes, but not the ring. As if the caller had moved them: it
 // then finds whoever touches a page that is under way.
 void ShowSanitizer([[maybe_unused]] const PageTransfer& transfer, [[maybe_unused]] int moved) {
@@ -120,7 +116,7 @@ class UringIo final : public PageIo {
       const std::unique_lock lock = LockSoon(mutex_);
       if (n_under_way_ == 0) return false;
     }
-    LookFor(kLooks, [this] { return io_uring_cq_ready(&ring_) > 0; });
+    LookFor(kLooksForAPage, [this] { return io_uring_cq_ready(&ring_) > 0; });
     io_uring_cqe* completion = nullptr;
     if (const int status = io_uring_wait_cqe(&ring_, &completion); status != 0) {
       // A signal came; where it is anything else, at least the processor is left to others.

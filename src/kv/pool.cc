@@ -205,9 +205,9 @@ void KvPool::AwaitChange(std::unique_lock<std::mutex>& lock) {
   if (io_->has_threads()) return changed_.wait(lock);
   const uint64_t n_before = n_ended_;
   const auto ended = [&] { return n_ended_.load(std::memory_order_relaxed) != n_before; };
-  if (awaiting_) {  // a page takes some 100 microseconds
+  if (awaiting_) {
     lock.unlock();
-    LookFor(4000, ended);
+    LookFor(kLooksForAPage, ended);
     lock = LockSoon(mutex_);
     if (!ended() && awaiting_) changed_.wait(lock);
     return;

@@ -168,15 +168,10 @@ def decode(m, _):
         rows[name] = json.loads((out / "sweep.json").read_text())
     alone, quarter = (rows[name]["rows"][0] for name in ("all", "quarter"))
     in_memory, taken = 1 / alone["decode"]["mean"], 1 / quarter["decode"]["mean"]  # bytes are a mean too
-    # By what the disk gave behind the last token: at work it may be slower than it is after a rest.
-    came, disk = quarter["decode_traffic"]["disk_bytes_a_token"], quarter["decode_traffic"]["disk_after"]
-    before = rows["quarter"]["limits"]["disk"]
-    from_disk, rested = came / disk["median"], came / before["median"]
+    from_disk = quarter["decode_traffic"]["disk_bytes_a_token"] / rows["quarter"]["limits"]["disk"]["median"]
     return {"speed_to_all_in_memory": in_memory / taken, "seconds_a_token": taken,
             "seconds_a_token_all_in_memory": in_memory, "seconds_of_disk_a_token": from_disk,
-            "time_to_the_larger_of_both": taken / max(in_memory, from_disk),
-            "seconds_of_disk_a_token_as_before": rested,
-            "time_to_the_larger_of_both_as_before": taken / max(in_memory, rested), "sweeps": rows}
+            "time_to_the_larger_of_both": taken / max(in_memory, from_disk), "sweeps": rows}
 
 
 def share_of_disk(taken, disk):
