@@ -99,6 +99,7 @@ struct Store {
     return pages;
   }
   // On disk, and in memory the last of them alone: a page whose writing takes long stays when its turn is.
+  // `n` is three times what memory holds, at least, for that to be sure.
   std::vector<std::shared_ptr<KvPage>> Settled(int n) const {
     std::vector<std::shared_ptr<KvPage>> pages = Filled(n);
     const Status flushed = pool->Flush(AllOf(pages));
@@ -518,17 +519,17 @@ TEST(KvPool, ReadAheadDrivesOutNothingWhereOnlyFreeRoomMayBeTaken) {
 }
 
 TEST(KvPool, WhatMayBeAskedForStaysBeforeOthers) {
-  const Store store;
-  const auto pages = store.Settled(2 * static_cast<int>(kLeast));
+  constexpr int kFrames = 4 * static_cast<int>(kLeast);
+  const Store store(kFrames);
+  const auto pages = store.Settled(3 * kFrames);
   const std::vector<KvPage*> all = AllOf(pages);
-  const auto bring = [&](std::size_t begin, std::size_t n) {
-    for (std::size_t i = begin; i < begin + n; ++i)
-      EXPECT_TRUE(store.Holds(*all[i], static_cast<int>(i) + 1));
-  };
-  bring(0, kLeast);  // in the order in which they leave
+  const auto bring = [&](int i) { EXPECT_TRUE(store.Holds(*all[static_cast<std::size_t>(i)], i % 251 + 1)); };
+  for (int i = 0; i < kFrames; ++i) bring(i);
   KvPage* const named[] = {all[0], all[2]};
-  store.pool->ReadAhead(named, KvPool::Asked::kPerhaps);
-  bring(kLeast, kLeast / 2);
+  for (int i = kFrames; i < 3 * kFrames; ++i) {
+    store.pool->ReadAhead(named, KvPool::Asked::kPerhaps);
+    bring(i);
+  }
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(store.pool->IsNear(*all[i]), i % 2 == 0) << i;
 }
 
