@@ -6,6 +6,7 @@
 //   LONGHEADS_KILL_AT="K PHASE X"    the K-th call (from 1) is the last: FILE has one line, K CALL PHASE
 //   BYTES
 //   LONGHEADS_KILL_AT="K fail X"     the K-th call is not made and fails with errno X; the same line
+//   ... and CALL behind either       the K-th of these calls: how many others come before may differ from run to run
 //
 //   LONGHEADS_KILL_NO_URING=1        the system has no io_uring: pages are written by threads with plain
 //   calls
@@ -37,6 +38,7 @@ struct Moment {
   long call = 0;  // 0: none
   char phase[16] = "";
   double x = 0;
+  char only[24] = "";  // calls of this name count alone; empty: all
 };
 
 const char* LogPath() {
@@ -48,8 +50,9 @@ const Moment& Chosen() {
   static const Moment chosen = [] {
     Moment moment;
     const char* const text = std::getenv("LONGHEADS_KILL_AT");
-    if (text != nullptr && std::sscanf(text, "%ld %15s %lf", &moment.call, moment.phase, &moment.x) != 3) {
-      std::fprintf(stderr, "LONGHEADS_KILL_AT is not 'K PHASE X': %s\n", text);
+    if (text != nullptr &&
+        std::sscanf(text, "%ld %15s %lf %23s", &moment.call, moment.phase, &moment.x, moment.only) < 3) {
+      std::fprintf(stderr, "LONGHEADS_KILL_AT is not 'K PHASE X' or 'K PHASE X CALL': %s\n", text);
       std::abort();
     }
     return moment;
@@ -70,6 +73,7 @@ class Counted {
  public:
   long Add(const char* call, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
+    if (Chosen().only[0] != '\0' && std::strcmp(Chosen().only, call) != 0) return 0;
     if (Chosen().call == 0) lines_ += std::string(call) + " " + std::to_string(bytes) + "\n";
     return ++n_;
   }

@@ -28,11 +28,17 @@ class Failures(test_kills.Crashes):
         file = folder / "text.lhctx"
         log = folder / "log"
         name = case.calls[call - 1]
+        nth = case.calls[:call].count(name)
         try:
-            env = dict(case.env, **self.preloaded(log), LONGHEADS_KILL_AT=f"{call} fail {error}")
+            env = dict(case.env, **self.preloaded(log), LONGHEADS_KILL_AT=f"{nth} fail {error} {name}")
             result = self.run(case.arguments(folder), env)
             said = result.stderr.decode()
-            assert log.read_text().split()[:3] == [str(call), name, "fail"], "another call failed"
+            if name == "io_uring_submit" and not log.exists():  # how many pages go with one differs from run to run
+                with self.lock:
+                    self.ends[name, errno.errorcode[error], "not met"] += 1
+                shutil.rmtree(folder)
+                return
+            assert log.read_text().split()[:3] == [str(nth), name, "fail"], "another call failed"
             log.unlink()
             assert result.returncode in (0, 2), f"exit status {result.returncode}: {said}"
             if result.returncode == 0:
@@ -69,12 +75,15 @@ def main():
             list(pool.map(lambda run: failures.fail(*run), runs))
         for (call, error, end), n in sorted(failures.ends.items()):
             print(f"{n:4} {call} {error}: {end}")
-        print(f"{len(runs)} calls failed, {sum(n for (_, _, end), n in failures.ends.items() if end == 'refused')} with a sentence")
+        n_met = sum(n for (_, _, end), n in failures.ends.items() if end != "not met")
+        print(f"{n_met} calls failed, {sum(n for (_, _, end), n in failures.ends.items() if end == 'refused')} with a sentence")
         for failure in failures.failures:
             print(failure, file=sys.stderr)
         refused = {call for call, _, end in failures.ends if end == "refused"}
         if not {"pwrite", "fdatasync"} <= refused:
             sys.exit(f"of these calls alone a failure was refused: {sorted(refused)}")
+        if not any(call == "io_uring_submit" and end != "not met" for call, _, end in failures.ends):
+            sys.exit("no call to io_uring failed")
         sys.exit(1 if failures.failures else 0)
 
 
