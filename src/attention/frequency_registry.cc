@@ -132,8 +132,18 @@ Result<ChosenFrequencies> CreateLongrope(OptionReader& reader, const AttentionMo
   RopeDeclaration own = rope;
   if (own.original_context == 0) own.original_context = own.context_length;
   reader.Tokens("orig_ctx", own.original_context);
-  reader.Number("factor", own.factor);
+  std::optional<double> factor;
+  reader.Number("factor", factor);
   reader.Number("attention_factor", own.attn_factor);
+  if (factor) {
+    if (!(*factor > 0) || !std::isfinite(*factor)) {
+      reader.Fail(fmt::format("factor={} must be a number above 0", *factor));
+      return tl::unexpected<Error>(reader.status().error());
+    }
+    // A declaration's 1 would stand for none: the formula's amplitude is 1 from there down.
+    own.factor = std::max(1.0, *factor);
+    if (*factor <= 1 && !own.attn_factor) own.attn_factor = 1;
+  }
   reader.Choice<Table>("table", {{"auto", Table::kAuto}, {"short", Table::kShort}, {"long", Table::kLong}},
                        table);
   const int64_t window = DeclaredWindow(own);

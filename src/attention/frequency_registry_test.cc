@@ -145,6 +145,17 @@ TEST(MakeFrequencies, LongropeTakesTheFilesTables) {
                     LongropeFile());
 }
 
+// s = 1 is none, whatever the windows are.
+TEST(MakeFrequencies, TakesAFactorOfLongropeThatStretchesNothing) {
+  RopeDeclaration rope = LongropeFile();
+  rope.attn_factor = 1;
+  const Frequencies same = *DeclaredFrequencies(rope, 131072);
+  ASSERT_NE(DeclaredFrequencies(LongropeFile(), 131072)->amplitude, 1);
+  for (const char* const spec : {"longrope:factor=1", "longrope:factor=0.5"}) {
+    ExpectFrequencies(spec, same, 131072, LongropeFile());
+  }
+}
+
 TEST(MakeFrequencies, RefusesWithASentence) {
   RopeDeclaration yarn_file = PlainRope();
   yarn_file.scaling = RopeScaling::kYarn;
@@ -168,6 +179,9 @@ TEST(MakeFrequencies, RefusesWithASentence) {
       {"llama3", llama3_file, "as its rope_freqs tensor"},
       {"llama3:low_freq_factor=4", PlainRope(), "high_freq_factor is 4"},
       {"longrope", PlainRope(), "rope_factors_long.weight"},
+      {"longrope:factor=0", LongropeFile(), "factor=0 must be a number above 0"},
+      {"longrope:factor=-3", LongropeFile(), "factor=-3 must be a number above 0"},
+      {"longrope:factor=nan", LongropeFile(), "factor"},
       {"longrope:table=middle", LongropeFile(), "must be auto or short or long"},
   };
   for (const auto& [text, rope, expected] : cases) {

@@ -783,8 +783,9 @@ bool ReadCompat(std::string_view text, LongHeadsOptions::Compat& compat) {
 // That the three lengths go together, and fit the model's window.
 void CheckLengths(OptionReader& reader, const LongHeadsOptions& o, int64_t model_window) {
   if (o.window % o.chunk != 0) {
-    reader.Fail(fmt::format("window={} is not a multiple of chunk={}: try window={}", o.window, o.chunk,
-                            std::max<int64_t>(3, o.window / o.chunk) * o.chunk));
+    reader.Fail(fmt::format(
+        "window={} is not a multiple of chunk={}: try window={}", o.window, o.chunk,
+        std::clamp<int64_t>(o.window / o.chunk, 3, std::max<int64_t>(3, model_window / o.chunk)) * o.chunk));
   }
   if (o.window / o.chunk < 3) {
     reader.Fail(

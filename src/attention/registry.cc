@@ -113,6 +113,13 @@ Result<std::vector<LayerAttention>> MakeAttention(std::string_view text, const A
             "{}:mode=freeze, or a method that reads every key it sees",
             spec.policy, spec.frequencies));
       }
+      if (chosen.following.at && !chosen.following.turns_keys && policy->NearTokens() > 0) {
+        return InvalidInput(
+            fmt::format("{} turns the keys near a token anew, so they cannot keep the frequencies that they "
+                        "came under: use "
+                        "{}:mode=freeze or mode=exact",
+                        spec.policy, spec.frequencies));
+      }
       layers.push_back({.policy = policy,
                         .frequencies = chosen.frequencies,
                         .explain_frequencies = chosen.explain,

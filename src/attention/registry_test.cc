@@ -110,6 +110,9 @@ TEST(MakeAttention, RefusesWhatCannotApply) {
       {"pi:factor=4+longheads,window=20k", 4096, "window=20480 is larger than the 16384 tokens"},
       {"pi:factor=4+longheads,chunk=8192", 4096, "use at most chunk=5461"},
       {"dynamic-ntk:mode=exact+longheads", 4096, "use dynamic-ntk:mode=freeze"},
+      {"dynamic-ntk:mode=stale+rerope", 4096, "use dynamic-ntk:mode=freeze or mode=exact"},
+      {"dynamic-ntk:mode=stale+lm-infinite", 4096, "use dynamic-ntk:mode=freeze"},
+      {"dynamic-ntk:mode=stale+self-extend,group=8,window=512", 4096, "use dynamic-ntk:mode=freeze"},
       {"dynamic-ntk:mode=frozen", 4096, "mode is 'frozen', but must be freeze or exact or stale"},
   };
   for (const auto& [spec, trained, expected] : cases) {
