@@ -19,9 +19,11 @@ RotationTable::RotationTable(std::span<const double> theta, int64_t head_dim, Pa
 void RotationTable::Ensure(int64_t n_positions) {
   const int64_t needed = (n_positions + kSpan - 1) / kSpan;
   if (needed <= n_high_) return;
-  const int64_t n_high = std::max(needed, 2 * n_high_);
+  // A text that grows by a token at a time asks for more every so often: not for all that there is anew.
+  const int64_t n_high = n_high_ == 0 ? needed : std::max(needed, n_high_ + n_high_ / 8 + 1);
   Buffer<float> high(n_high * 2 * head_dim_);  // where memory is short, the old table stays
-  for (int64_t h = 0; h < n_high; ++h) Fill(h * kSpan, high.data() + h * 2 * head_dim_);
+  std::copy_n(high_.data(), n_high_ * 2 * head_dim_, high.data());
+  for (int64_t h = n_high_; h < n_high; ++h) Fill(h * kSpan, high.data() + h * 2 * head_dim_);
   high_ = std::move(high);
   n_high_ = n_high;
 }

@@ -28,6 +28,11 @@ class RotationTable {
   // raises it.
   RotationTable(std::span<const double> theta, int64_t head_dim, PairLayout layout, int64_t n_positions);
 
+  // What Ensure makes room for at most, for so many positions.
+  static uint64_t Bytes(int64_t n_positions, int64_t head_dim) {
+    const int64_t n_high = (n_positions + kSpan - 1) / kSpan;
+    return static_cast<uint64_t>((n_high + n_high / 8 + 1) * 2 * head_dim) * sizeof(float);
+  }
   // Not thread-safe: call it before the threads that read the table start.
   void Ensure(int64_t n_positions);
 

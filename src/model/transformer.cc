@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace longheads {
 namespace {
@@ -141,19 +142,44 @@ SequenceState Transformer::NewSequence() const {
   return sequence;
 }
 
-void Transformer::EnsureRotations(int64_t n_tokens) {
+int64_t Transformer::MostPositions(std::size_t layer, int64_t n_tokens) const {
+  const Policy& policy = *attention_[layer].policy;
+  // Keys are rotated by less than the whole text, queries by less than the policy says.
+  return std::max(policy.RotationBound(n_tokens), policy.Plane().unit * n_tokens);
+}
+
+// Text that grows by tokens has the old table beside the next one for a moment.
+uint64_t Transformer::RotationBytes(int64_t n_tokens) const {
+  uint64_t bytes = 0;
   for (std::size_t i = 0; i < attention_.size(); ++i) {
-    const Policy& policy = *attention_[i].policy;
-    // Keys are rotated by less than the whole text, queries by less than the policy says.
-    rotations_[i]->Ensure(std::max(policy.RotationBound(n_tokens), policy.Plane().unit * n_tokens));
+    if (std::find(rotations_.begin(), rotations_.begin() + static_cast<std::ptrdiff_t>(i), rotations_[i]) !=
+        rotations_.begin() + static_cast<std::ptrdiff_t>(i)) {
+      continue;
+    }
+    bytes += 2 * RotationTable::Bytes(MostPositions(i, n_tokens), config_.head_dim);
+  }
+  return bytes;
+}
+
+Status Transformer::EnsureRotations(int64_t n_tokens) {
+  for (std::size_t i = 0; i < attention_.size(); ++i) {
+    const int64_t most = MostPositions(i, n_tokens);
+    if (most > std::numeric_limits<int32_t>::max()) {
+      return InvalidInput(fmt::format(
+          "{} tokens are more than this method has positions for: it counts in 1/{} of a token, and "
+          "up to {}",
+          n_tokens, attention_[i].policy->Plane().unit, std::numeric_limits<int32_t>::max()));
+    }
+    rotations_[i]->Ensure(most);
   }
   const LayerAttention& layer = attention_[0];
   const auto known = [n_tokens](const auto& entry) { return entry.first == n_tokens; };
-  if (!layer.following.at || std::ranges::any_of(following_, known)) return;
+  if (!layer.following.at || std::ranges::any_of(following_, known)) return {};
   auto table =
       std::make_unique<RotationTable>(PerUnit(layer.following.at(n_tokens).theta, layer.policy->Plane().unit),
                                       config_.head_dim, config_.layout, rotations_[0]->n_positions());
   following_.emplace_back(n_tokens, std::move(table));
+  return {};
 }
 
 void Transformer::ReserveFor(SequenceState& sequence, int64_t n_tokens) const {
@@ -223,7 +249,7 @@ Status Transformer::Forward(std::span<const BatchItem> items, Phase phase, Outpu
       }
     }
     const int64_t n_end = item.sequence->size() + static_cast<int64_t>(item.tokens.size());
-    EnsureRotations(n_end);
+    LH_TRY(EnsureRotations(n_end));
     ReserveFor(*item.sequence, n_end);
   }
   const auto emit = [&](const float* x) {

@@ -100,7 +100,9 @@ class Transformer {
   uint64_t DecodeWeightBytes() const;
   // Bytes of working memory that a prefill of n tokens takes beside weights and cache; and those of them that
   // are taken from the pages', where these leave memory: of blocks that are larger only for that.
-  uint64_t WorkingBytes(int64_t n_tokens) const { return BlockBytes(LargestBlock(n_tokens)); }
+  uint64_t WorkingBytes(int64_t n_tokens) const {
+    return BlockBytes(LargestBlock(n_tokens)) + RotationBytes(n_tokens);
+  }
   uint64_t LargeBlockBytes(int64_t n_tokens) const { return BeyondUsualBlock(LargestBlock(n_tokens)); }
 
   // Tokens that go through a layer together: each weight is de-quantised once per so many, or the nearest
@@ -127,7 +129,10 @@ class Transformer {
   void ReserveForBlock(int64_t n, int64_t behind);
   Status DecodeStep(std::span<const BatchItem> items);
   void Embed(int32_t token, float* out) const;
-  void EnsureRotations(int64_t n_tokens);
+  // Rotations of a layer for so many tokens are below this.
+  int64_t MostPositions(std::size_t layer, int64_t n_tokens) const;
+  Status EnsureRotations(int64_t n_tokens);
+  uint64_t RotationBytes(int64_t n_tokens) const;
   uint64_t MostActivationBytes() const;  // of a token, under any compute type
   int64_t LargestBlock(int64_t n_tokens) const { return std::min(n_tokens, TokenBlock(n_tokens)); }
   // Of working memory, for a block of n tokens: all of it, and more than one at the beginning of a text
