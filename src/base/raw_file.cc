@@ -103,14 +103,16 @@ std::string NamelessPrefix() {
 // What processes left that were killed between giving such a file its name and removing that.
 void SweepNameless(const std::string& folder, const std::string& prefix) {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
+  // By hand: what a loop over a range meets on its way is thrown, and nobody waits for this.
+  for (std::filesystem::directory_iterator entry(folder, error), end_of_folder;
+       !error && entry != end_of_folder; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     pid_t process = 0;
     if (!name.starts_with(prefix)) continue;
     const char* const end = name.data() + name.size();
     const auto [rest, wrong] = std::from_chars(name.data() + prefix.size(), end, process);
     if (wrong != std::errc() || rest == end || *rest != '-' || process <= 0) continue;
-    if (kill(process, 0) != 0 && errno == ESRCH) unlink(entry.path().c_str());
+    if (kill(process, 0) != 0 && errno == ESRCH) unlink(entry->path().c_str());
   }
 }
 

@@ -124,8 +124,7 @@ Status CheckRoomInsteadOf(const std::string& partial, const Engine& engine, int6
 
 Status CheckMadeWith(Engine& engine, const std::string& path, const ContextHeader& header,
                      const ContextSetup& setup) {
-  LH_ASSIGN(const uint64_t model, FingerprintModel(engine.file().name()));
-  if (model != setup.model_fingerprint) {
+  if (FingerprintModel(engine.file()) != setup.model_fingerprint) {
     return InvalidInput(
         fmt::format("{} was made with another model, {}: name that one with -m", path, setup.model));
   }
@@ -138,6 +137,10 @@ Status CheckMadeWith(Engine& engine, const std::string& path, const ContextHeade
         fmt::format("{}: its keys and values have another shape or type than the model's", path));
   }
   // Also where the file became another one since the engine was loaded for it.
+  if (NameOf(engine.compute()) != setup.compute) {
+    return InvalidInput(fmt::format("{} was read with --compute {}, but the model was loaded with {}", path,
+                                    setup.compute, NameOf(engine.compute())));
+  }
   LH_ASSIGN(const std::string attention, FullSpec(engine.attention_spec()));
   if (attention != setup.attention_in_full) {
     return InvalidInput(fmt::format("{} was read with {}, which is not what {} means in this program: {}",
@@ -185,12 +188,11 @@ Result<EngineOptions> OptionsFor(const ContextSetup& setup, EngineOptions option
 
 Result<ContextSetup> SetupOf(const Engine& engine, const EngineOptions& options, int64_t expected_tokens,
                              bool chat, const std::string& source) try {
-  LH_ASSIGN(const uint64_t model, FingerprintModel(engine.file().name()));
   const Result<std::string> full = FullSpec(options.attention);
   LH_CHECK(full.has_value());  // the engine was loaded with it
   return ContextSetup{.program = "longheads " LONGHEADS_VERSION,
                       .model = std::filesystem::path(engine.file().name()).filename().string(),
-                      .model_fingerprint = model,
+                      .model_fingerprint = FingerprintModel(engine.file()),
                       .tokenizer_fingerprint = FingerprintTokenizer(engine.tokenizer().vocabulary()),
                       .attention = options.attention,
                       .attention_in_full = *full,

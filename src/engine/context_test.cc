@@ -350,6 +350,11 @@ TEST(Context, IsRefusedByAnotherModelMethodOrType) {
   ASSERT_FALSE(by_type);
   EXPECT_NE(by_type.error().message.find("shape or type"), std::string::npos) << by_type.error().message;
   wrong = *OptionsFor(setup, {.model_path = model.path()});
+  wrong.compute = "bf16";
+  const auto by_compute = OpenContext(**Engine::Load(wrong), path);
+  ASSERT_FALSE(by_compute);
+  EXPECT_NE(by_compute.error().message.find("--compute f32"), std::string::npos) << by_compute.error().message;
+  wrong = *OptionsFor(setup, {.model_path = model.path()});
   wrong.attention = "longheads,chunk=16,window=64,begin=80";
   EXPECT_FALSE(OpenContext(**Engine::Load(wrong), path));
   std::filesystem::remove(path);

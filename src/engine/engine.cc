@@ -152,8 +152,8 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
     return static_cast<int32_t>(found - tokens.begin());
   };
   // The model lives in the engine, and as long.
-  model.esa_projections = [path = options.model_path, &model](int64_t distance) {
-    return FindEsaProjections(path, distance, model);
+  model.esa_projections = [&file = engine->file(), &model](int64_t distance) {
+    return FindEsaProjections(file, distance, model);
   };
   if (!options.make_attention) engine->attention_spec_ = options.attention;
   engine->rope_ = options.rope;

@@ -18,6 +18,7 @@
 #include "engine/esa_sample_text.h"
 #include "engine/model_fingerprint.h"
 #include "engine/word_hash.h"
+#include "formats/output_file.h"
 
 namespace longheads {
 namespace {
@@ -66,35 +67,15 @@ Status SaveEsaProjections(const std::string& path, uint64_t fingerprint, const E
                       .n_columns = projections.n_columns,
                       .n_layers = static_cast<int64_t>(projections.layers.size()),
                       .checksum = ChecksumOf(projections)};
-  const auto failed = [&](const std::string& what) {
-    return MakeError(ErrorKind::kIo,
-                     fmt::format("{}: {}: is the folder writable and the disk not full?", path, what));
-  };
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  const std::string partial = path + ".part";
-  {
-    std::ofstream file(partial, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&header), sizeof header);
-    for (const EsaProjections::Layer& layer : projections.layers) {
-      for (const std::vector<float>* const matrix : {&layer.q, &layer.k}) {
-        file.write(reinterpret_cast<const char*>(matrix->data()),
-                   static_cast<std::streamsize>(matrix->size() * sizeof(float)));
-      }
-    }
-    file.close();
-    if (!file) {
-      std::filesystem::remove(partial, error);
-      return failed("cannot be written");
-    }
+  std::error_code ignored;  // what is wrong with the folder shows where the file is made
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  LH_ASSIGN(OutputFile file, OutputFile::Create(path));
+  LH_TRY(file.Write(std::as_bytes(std::span(&header, 1))));
+  for (const EsaProjections::Layer& layer : projections.layers) {
+    for (const std::vector<float>* const matrix : {&layer.q, &layer.k})
+      LH_TRY(file.Write(std::as_bytes(std::span(*matrix))));
   }
-  std::filesystem::rename(partial, path, error);
-  if (error) {
-    std::error_code ignored;
-    std::filesystem::remove(partial, ignored);
-    return failed("cannot be put in its place");
-  }
-  return {};
+  return file.Commit();
 }
 
 Result<std::shared_ptr<const EsaProjections>> LoadEsaProjections(const std::string& path,
@@ -138,10 +119,9 @@ Result<std::shared_ptr<const EsaProjections>> LoadEsaProjections(const std::stri
   return projections;
 }
 
-Result<std::shared_ptr<const EsaProjections>> FindEsaProjections(const std::string& model_path,
-                                                                 int64_t distance,
+Result<std::shared_ptr<const EsaProjections>> FindEsaProjections(const GgufFile& file, int64_t distance,
                                                                  const AttentionModel& model) {
-  LH_ASSIGN(const uint64_t fingerprint, FingerprintModel(model_path));
+  const uint64_t fingerprint = FingerprintModel(file);
   const std::string path = EsaCompressionPath(fingerprint, distance);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
@@ -149,7 +129,7 @@ Result<std::shared_ptr<const EsaProjections>> FindEsaProjections(const std::stri
     return InvalidInput(fmt::format(
         "scores are compressed, but no compression is fitted to this model for n_local={} (it was looked for "
         "at {}): run 'longheads fit-esa -m {}{}' once, or use score=exact",
-        distance, path, model_path, usual ? "" : fmt::format(" --n-local {}", distance)));
+        distance, path, file.name(), usual ? "" : fmt::format(" --n-local {}", distance)));
   }
   return LoadEsaProjections(path, fingerprint, distance, model.shape.n_kv_heads * model.shape.head_dim,
                             model.n_layers);
@@ -163,7 +143,7 @@ Result<std::string> EsaCompressionOf(const Engine& engine) {
   std::string compression;
   model.esa_projections = [&](int64_t distance) -> Result<std::shared_ptr<const EsaProjections>> {
     LH_ASSIGN(std::shared_ptr<const EsaProjections> found,
-              FindEsaProjections(engine.file().name(), distance, model));
+              FindEsaProjections(engine.file(), distance, model));
     compression = FingerprintText(ChecksumOf(*found));
     return found;
   };
@@ -231,7 +211,7 @@ Result<EsaFitReport> FitEsaCompression(const EsaFitOptions& options) {
                     report.n_tokens, n_columns));
   }
 
-  LH_ASSIGN(const uint64_t fingerprint, FingerprintModel(options.engine.model_path));
+  const uint64_t fingerprint = FingerprintModel(engine->file());
   EsaProjections projections{
       .distance = report.n_local, .n_rows = report.dim, .n_columns = n_columns, .layers = {}};
   for (const int64_t dim : DimsUpTo(report.dim)) report.errors.push_back({dim, 0});
@@ -285,7 +265,7 @@ Result<EsaRecallReport> MeasureEsaRecall(const EsaRecallOptions& options) {
     if (options.k > 0) esa.k = options.k;
     if (options.eps >= 0) esa.eps = options.eps;
     recall.from = options.from;
-    auto projections = FindEsaProjections(options.engine.model_path, esa.n_local, model);
+    auto projections = model.esa_projections(esa.n_local);
     if (!projections) {
       found = tl::unexpected<Error>(projections.error());
       return SameInEveryLayer(model, std::make_shared<Esa>(esa, model.shape, nullptr));

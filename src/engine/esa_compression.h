@@ -25,8 +25,7 @@ Result<std::shared_ptr<const EsaProjections>> LoadEsaProjections(const std::stri
                                                                  uint64_t fingerprint, int64_t distance,
                                                                  int64_t n_columns, int64_t n_layers);
 // The one that was fitted to the model; the error says how to fit it.
-Result<std::shared_ptr<const EsaProjections>> FindEsaProjections(const std::string& model_path,
-                                                                 int64_t distance,
+Result<std::shared_ptr<const EsaProjections>> FindEsaProjections(const GgufFile& file, int64_t distance,
                                                                  const AttentionModel& model);
 
 // What an engine's method scores by, for records of results: 16 hexadecimal digits of a checksum of the

@@ -33,7 +33,7 @@ inline std::unique_ptr<CacheFolder> SaveRandomEsaCompression(const std::string& 
       to.k.push_back(to.q.back());
     }
   }
-  const uint64_t fingerprint = FingerprintModel(model_path).value();
+  const uint64_t fingerprint = FingerprintModel(GgufFile::Open(model_path).value());
   const Status saved =
       SaveEsaProjections(EsaCompressionPath(fingerprint, projections.distance), fingerprint, projections);
   EXPECT_TRUE(saved) << saved.error().message;

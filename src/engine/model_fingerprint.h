@@ -2,16 +2,19 @@
 // compressions of ESA's scores, results.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
-#include "base/result.h"
+#include "formats/gguf.h"
 
 namespace longheads {
 
 // Of the file's length, its beginning (metadata and names) and samples of its weights, without reading all of
-// it.
-Result<uint64_t> FingerprintModel(const std::string& model_path);
+// it. Of the bytes that are mapped: by now the file's name may lead to another one.
+uint64_t FingerprintModel(std::span<const std::byte> file);
+inline uint64_t FingerprintModel(const GgufFile& file) { return FingerprintModel(file.bytes()); }
 // As files and pages have it: 16 hexadecimal digits.
 std::string FingerprintText(uint64_t fingerprint);
 

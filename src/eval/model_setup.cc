@@ -9,10 +9,9 @@
 namespace longheads {
 
 Result<ModelSetup> ModelSetupOf(const Engine& engine, const std::string& backend, const std::string& rope) {
-  LH_ASSIGN(const uint64_t fingerprint, FingerprintModel(engine.file().name()));
   return ModelSetup{.model = std::filesystem::path(engine.file().name()).filename().string(),
                     .model_bytes = static_cast<int64_t>(engine.file().file_bytes()),
-                    .fingerprint = FingerprintText(fingerprint),
+                    .fingerprint = FingerprintText(FingerprintModel(engine.file())),
                     .compute = std::string(NameOf(engine.compute())),
                     .kv = NameOf(engine.kv_type()),
                     .backend = backend,
@@ -27,6 +26,7 @@ void AddModelSetup(const ModelSetup& setup, nlohmann::ordered_json& json) {
   json["kv"] = setup.kv;
   json["backend"] = setup.backend;
   json["rope"] = setup.rope;
+  if (!setup.esa_compression.empty()) json["esa_compression"] = setup.esa_compression;
 }
 
 ModelSetup ParseModelSetup(const nlohmann::ordered_json& json) {
@@ -36,7 +36,8 @@ ModelSetup ParseModelSetup(const nlohmann::ordered_json& json) {
           .compute = json.at("compute"),
           .kv = json.at("kv"),
           .backend = json.at("backend"),
-          .rope = json.value("rope", "")};
+          .rope = json.value("rope", ""),
+          .esa_compression = json.value("esa_compression", "")};
 }
 
 }  // namespace longheads

@@ -17,6 +17,8 @@ struct ModelSetup {
   std::string kv;                // "f32", "bf16"
   std::string backend;           // as asked for: "auto" stands for what the machine offers
   std::string rope = {};         // as typed, where the model's own frequencies were changed: "--rope-scale 4"
+  // EsaCompressionOf, of pass keys and perplexity; tasks have it among their options.
+  std::string esa_compression = {};
 
   bool operator==(const ModelSetup&) const = default;
 };

@@ -116,7 +116,7 @@ TEST_F(TaskRunTest, RecordsSayByWhatTheyWereMeasured) {
   EXPECT_EQ(by.program, ProgramAndCommit());
   EXPECT_TRUE(by.machine.starts_with(ProcessorName())) << by.machine;
   EXPECT_NE(by.machine.find(std::to_string(PhysicalCores()) + " core"), std::string::npos) << by.machine;
-  EXPECT_EQ(records_[0].setup.model.fingerprint, FingerprintText(*FingerprintModel(model_)));
+  EXPECT_EQ(records_[0].setup.model.fingerprint, FingerprintText(FingerprintModel(*GgufFile::Open(model_))));
   const std::string fingerprint = records_[0].fingerprint;
 
   // Results of another file of weights stay as they are, beside those of this one.
@@ -180,7 +180,7 @@ TEST_F(TaskRunTest, RefitOfEsaMakesNewSamples) {
   ASSERT_TRUE(Run(options, task));
   EXPECT_EQ(n_found_, 8);
 
-  const uint64_t fingerprint = FingerprintModel(model_).value();
+  const uint64_t fingerprint = FingerprintModel(*GgufFile::Open(model_));
   const std::string path = EsaCompressionPath(fingerprint, 256);
   EsaProjections other = **LoadEsaProjections(path, fingerprint, 256, 32, 2);
   other.layers[1].k[5] += 0.5f;

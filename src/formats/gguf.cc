@@ -616,6 +616,7 @@ GgufFile::~GgufFile() = default;
 
 const std::string& GgufFile::name() const { return impl_->name; }
 uint64_t GgufFile::file_bytes() const { return impl_->bytes.size(); }
+std::span<const std::byte> GgufFile::bytes() const { return impl_->bytes; }
 uint32_t GgufFile::version() const { return impl_->version; }
 const std::vector<std::string>& GgufFile::keys() const { return impl_->keys; }
 const std::vector<std::string>& GgufFile::tensor_names() const { return impl_->tensor_names; }

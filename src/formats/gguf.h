@@ -37,6 +37,7 @@ class GgufFile {
 
   const std::string& name() const;
   uint64_t file_bytes() const;
+  std::span<const std::byte> bytes() const;  // all of them, as they are mapped
   uint32_t version() const;
 
   // All keys and tensor names, in file order.
