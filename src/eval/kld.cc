@@ -74,6 +74,7 @@ KldTask::KldTask(Haystack text, KldOptions options) : text_(std::move(text)), op
                           .document = fmt::format("piece {}", s),
                           .cell = {{"length", length}},
                           .tokens = 2 * length,  // both read it
+                          .longest = length,
                           .number = s});
     }
   }
@@ -163,9 +164,11 @@ TaskKind KldKind() {
           "The score is the mean of KL(dense || method) of the next token, in nats; beside it (--out) stand "
           "the "
           "largest,\nthe share of tokens where both have the same first choice, and both negative "
-          "log-likelihoods. Methods that are\nfull attention inside the window give 0: have them select "
-          "early, "
-          "as below. Two models are in memory.\n\nExample:\n  longheads eval kld --attn "
+          "log-likelihoods. Methods that are\nfull attention inside the window give 0 but for rounding "
+          "(1e-11 with "
+          "--compute f32, some 0.004 with keys in\nbfloat16): have them select early, as below. Two models "
+          "are "
+          "in memory.\n\nExample:\n  longheads eval kld --attn "
           "'longheads,window=2048,begin=window;streaming-llm,recent=2000' --lengths 4k,8k --out results",
       .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
         KldOptions options{.lengths = o.Counts("lengths", kShortest, kLongest),

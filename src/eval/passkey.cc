@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <new>
 #include <optional>
 #include <system_error>
+#include <utility>
 
+#include "attention/spec.h"
 #include "base/seconds.h"
+#include "engine/esa_compression.h"
 #include "engine/selection_trace.h"
 #include "eval/experiment.h"
 
@@ -116,12 +120,14 @@ struct Run {
   const PasskeyHooks& hooks;
   std::vector<PasskeyCase> cases;
   PasskeySetup setup;
+  std::map<std::string, std::string> compressions = {};  // of methods that have one (EsaCompressionOf)
   CaseLog<PasskeyRecord> log;
   Provenance by = {};
 
   // With the answer; the same for all cases of a length, which is met within 1%.
   int64_t LongestText(int64_t length) const { return length + length / 100 + setup.max_tokens; }
 
+  PasskeySetup SetupOf(const std::string& attention) const;
   // Null where the case is to be run.
   const PasskeyRecord* Done(const std::string& attention, const PasskeyCase& c) const;
   // Of a case that nothing is known of yet.
@@ -137,13 +143,20 @@ struct Run {
   Status RunMethod(const std::string& attention);
 };
 
+PasskeySetup Run::SetupOf(const std::string& attention) const {
+  PasskeySetup own = setup;
+  const auto compression = compressions.find(attention);
+  if (compression != compressions.end()) own.model.esa_compression = compression->second;
+  return own;
+}
+
 const PasskeyRecord* Run::Done(const std::string& attention, const PasskeyCase& c) const {
-  const PasskeyRecord* const found = log.Find(setup, attention, c);
+  const PasskeyRecord* const found = log.Find(SetupOf(attention), attention, c);
   return found != nullptr && !found->failed.empty() && options.retry_failed ? nullptr : found;
 }
 
 PasskeyRecord Run::Record(const std::string& attention, const PasskeyCase& c) const {
-  return {.setup = setup,
+  return {.setup = SetupOf(attention),
           .attention = attention,
           .which = c,
           .key = PasskeyKey(options.seed, c),
@@ -152,16 +165,27 @@ PasskeyRecord Run::Record(const std::string& attention, const PasskeyCase& c) co
 }
 
 // Loads the model once with every method: what is wrong with one of them shows before hours of work. Who
-// keeps going needs only one that can be loaded, for what all have in common.
+// keeps going needs only one that can be loaded, for what all have in common, and those that were fitted to
+// it.
 Status Run::CheckMethods() {
+  bool checked = false;
+  std::optional<Error> refused;
   for (const std::string& attention : options.attention) {
+    const Result<AttentionSpec> spec = ParseSpec(attention);
+    if (options.keep_going && checked && !(spec && spec->policy == "esa")) continue;
     const Result<std::unique_ptr<Engine>> engine = hooks.load(attention);
-    if (!engine && options.keep_going && attention != options.attention.back()) continue;
+    if (!engine && options.keep_going) {
+      refused = engine.error();
+      continue;
+    }
     if (!engine) return tl::unexpected<Error>(engine.error());
-    if (options.keep_going) return CheckModel(**engine);
-    if (attention == options.attention.front()) LH_TRY(CheckModel(**engine));
+    LH_ASSIGN(std::string compression, EsaCompressionOf(**engine));
+    if (!compression.empty()) compressions.emplace(attention, std::move(compression));
+    if (!std::exchange(checked, true)) LH_TRY(CheckModel(**engine));
+    if (options.keep_going) continue;
     for (const int64_t length : options.lengths) LH_TRY((*engine)->ExpectText(LongestText(length)));
   }
+  if (!checked) return tl::unexpected<Error>(*refused);
   return {};
 }
 

@@ -63,6 +63,7 @@ TEST(PasskeyJournal, LinesHaveTheFingerprintOfTheirConfiguration) {
   EXPECT_FALSE(same([](PasskeyRecord& r) { r.setup.max_tokens = 5; }));
   EXPECT_FALSE(same([](PasskeyRecord& r) { r.setup.style.form = PromptForm::kPlain; }));
   EXPECT_FALSE(same([](PasskeyRecord& r) { r.setup.style.filler = PasskeyFiller::kLines; }));
+  EXPECT_FALSE(same([](PasskeyRecord& r) { r.setup.model.esa_compression = "0123456789abcdef"; }));
   EXPECT_FALSE(same([](PasskeyRecord& r) { r.setup.model.fingerprint = "fedcba9876543210"; }));
 
   const std::string line = PasskeyJson(record);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "engine/esa_compression.h"
 #include "eval/experiment.h"
 
 namespace longheads {
@@ -38,6 +39,7 @@ Status CheckOptions(const PplOptions& o) {
 
 struct MeasuredMethod {
   std::string attention;
+  std::string esa_compression = {};   // empty where it has none
   bool follows_length = false;        // it is another one for each length: nothing that was read serves two
   std::optional<Error> refused = {};  // why it cannot be loaded: its cases fail
 };
@@ -57,6 +59,7 @@ struct Run {
   CaseLog<PplRecord> log;
   Provenance by = {};
 
+  PplSetup SetupOf(const std::string& attention) const;
   // Null where the case is to be run.
   const PplRecord* Done(const std::string& attention, const PplCase& c) const;
   Status CheckMethods();
@@ -79,8 +82,15 @@ struct Run {
                                        int64_t n_tokens) const;
 };
 
+PplSetup Run::SetupOf(const std::string& attention) const {
+  PplSetup own = setup;
+  const auto method = std::ranges::find(methods, attention, &MeasuredMethod::attention);
+  if (method != methods.end()) own.model.esa_compression = method->esa_compression;
+  return own;
+}
+
 const PplRecord* Run::Done(const std::string& attention, const PplCase& c) const {
-  const PplRecord* const found = log.Find(setup, attention, c);
+  const PplRecord* const found = log.Find(SetupOf(attention), attention, c);
   return found != nullptr && !found->failed.empty() && options.retry_failed ? nullptr : found;
 }
 
@@ -103,7 +113,10 @@ Status Run::CheckMethods() {
       by = ProvenanceOf(**engine);
     }
     loaded = true;
-    methods.push_back({.attention = attention, .follows_length = (*engine)->FollowsTextLength()});
+    LH_ASSIGN(std::string compression, EsaCompressionOf(**engine));
+    methods.push_back({.attention = attention,
+                       .esa_compression = std::move(compression),
+                       .follows_length = (*engine)->FollowsTextLength()});
   }
   // Without a model not even their cases are known.
   if (!loaded) return tl::unexpected<Error>(*methods.front().refused);
@@ -203,7 +216,7 @@ Status Run::RunReading(Engine& engine, const std::string& attention, const std::
         read ? Score(*sample, attention, *c) : Result<PplScore>(tl::unexpected<Error>(read.error()));
     if (!scored && scored.error().kind == ErrorKind::kCancelled) return Interrupted();
     const auto now = std::chrono::steady_clock::now();
-    LH_TRY(log.AddRun({.setup = setup,
+    LH_TRY(log.AddRun({.setup = SetupOf(attention),
                        .attention = attention,
                        .which = *c,
                        .score = scored.value_or(PplScore{}),
@@ -219,7 +232,8 @@ Status Run::FailReading(const std::string& attention, const std::vector<PplCase>
                         const std::string& reason) {
   for (const PplCase& c : cases) {
     if (Done(attention, c) != nullptr) continue;
-    LH_TRY(log.AddRun({.setup = setup, .attention = attention, .which = c, .by = by, .failed = reason}));
+    LH_TRY(log.AddRun(
+        {.setup = SetupOf(attention), .attention = attention, .which = c, .by = by, .failed = reason}));
   }
   return {};
 }

@@ -69,6 +69,7 @@ TEST(PplJournal, LinesHaveTheFingerprintOfTheirConfiguration) {
   EXPECT_FALSE(same([](PplRecord& r) { r.attention = "auto"; }));
   EXPECT_FALSE(same([](PplRecord& r) { r.setup.text_hash = TextHash("other"); }));
   EXPECT_FALSE(same([](PplRecord& r) { r.setup.model.kv = "q8"; }));
+  EXPECT_FALSE(same([](PplRecord& r) { r.setup.model.esa_compression = "0123456789abcdef"; }));
 
   const std::string line = PplJson(record);
   EXPECT_NE(line.find("\"fingerprint\":\"" + record.Fingerprint() + "\""), std::string::npos) << line;

@@ -156,6 +156,7 @@ PplWindowsTask::PplWindowsTask(Haystack text, std::vector<TextDocument> document
                           .document = name,
                           .cell = {{"length", length}},
                           .tokens = tokens,
+                          .longest = length,
                           .number = s});
     }
   }

@@ -29,8 +29,9 @@ struct Sample {
   std::string document = {};
   // What reports lay out by, as scalars, the columns of tables first: {"length": 4096, "depth": 0.5}.
   Json cell = Json::object();
-  int64_t tokens = 0;  // about so many are to be read; 0: not known. For the time that is left; not kept
-  int64_t number = 0;  // by which the task finds what it needs to make it; not kept
+  int64_t tokens = 0;   // about so many are to be read; 0: not known. For the time that is left; not kept
+  int64_t longest = 0;  // of the texts that make these up, the longest; 0: they are one text
+  int64_t number = 0;   // by which the task finds what it needs to make it; not kept
 };
 
 // How a score reads. "share" is 0 .. 1, right or wrong and between; others are any numbers.

@@ -32,7 +32,9 @@ std::string ScoreText(const TaskRecord& r) {
 
 TaskHooks TaskReport::Hooks(const ModelOptions& model, const Task& task) {
   int64_t longest = 0;
-  for (const Sample& sample : task.samples()) longest = std::max(longest, sample.tokens);
+  for (const Sample& sample : task.samples()) {
+    longest = std::max(longest, sample.longest > 0 ? sample.longest : sample.tokens);
+  }
   return {
       .load = Loader(model),
       // Where no model is found, loading it says so.

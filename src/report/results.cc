@@ -116,7 +116,8 @@ Status AddPasskey(const std::string& line, Collector& to) {
                           .failed = r.failed,
                           .seconds = r.seconds,
                           .by = r.by,
-                          .tokens = r.tokens - r.shared};
+                          .tokens = r.tokens - r.shared,
+                          .esa_compression = r.setup.model.esa_compression};
   to.Add("passkey", {.name = "free answers right"}, settings, sample, observation);
   if (r.digits > 0) {
     observation.score = static_cast<double>(r.digits_right) / static_cast<double>(r.digits);
@@ -143,7 +144,8 @@ Status AddPpl(const std::string& line, Collector& to) {
           .ppl = r.score,
           .failed = r.failed,
           .seconds = r.seconds,
-          .by = r.by});
+          .by = r.by,
+          .esa_compression = r.setup.model.esa_compression});
   return {};
 }
 
