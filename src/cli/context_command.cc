@@ -113,6 +113,33 @@ Result<int> Verify(const ContextOptions& options) {
   return 0;
 }
 
+// Whether `tokens` stand behind so many in the file, which may be finished there or not; an error where
+// something else does.
+Result<bool> StandsBehind(const ContextOptions& options, const std::vector<int32_t>& there,
+                          std::span<const TokenId> tokens) {
+  const auto n = static_cast<int64_t>(there.size());
+  if (n == options.behind) return false;
+  if (n == options.behind + static_cast<int64_t>(tokens.size()) &&
+      std::equal(tokens.begin(), tokens.end(), there.begin() + options.behind)) {
+    return true;
+  }
+  return InvalidInput(fmt::format("{} holds {} tokens, and not the {} of --behind, nor this text behind them",
+                                  options.path, n, options.behind));
+}
+
+// The same where another addition was begun behind the text: then the file is left as it is, that addition
+// too. What is refused is refused before the file is opened for writing, which drops under --restart what was
+// begun.
+Result<bool> IsDoneBefore(const ContextOptions& options, std::span<const TokenId> tokens) {
+  if (options.behind < 0) return false;
+  LH_ASSIGN(const ContextReader finished, ContextReader::Open(options.path, {}));
+  LH_ASSIGN(const bool done, StandsBehind(options, finished.contents().tokens, tokens));
+  if (!done) return false;
+  const Result<ContextReader> newest =
+      ContextReader::Open(options.path, {.which = ContextReader::Which::kNewest});
+  return !newest || newest->contents().tokens.size() > finished.contents().tokens.size();
+}
+
 Result<int> Append(const ContextOptions& options) {
   LH_ASSIGN(const ContextSetup setup, ReadContextSetup(options.path));
   LH_ASSIGN(std::string text, ReadText(options.input));
@@ -136,6 +163,16 @@ Result<int> Append(const ContextOptions& options) {
   LH_ASSIGN(const std::vector<TokenId> tokens,
             engine->tokenizer().Encode(text, {.goes_on = true, .cancel = &InterruptToken()}));
   LH_TRY(SayWhatIsLeftOut(*engine, text, options.quiet));
+  LH_ASSIGN(const bool is_done, IsDoneBefore(options, tokens));
+  if (is_done) {
+    if (!options.quiet) {
+      Note(
+          "{} has this text already, behind {} tokens; what an interrupted append had added behind it stays "
+          "unfinished\n",
+          options.path, options.behind);
+    }
+    return 0;
+  }
   LH_ASSIGN(
       const std::unique_ptr<ContextIngest> ingest,
       ContextIngest::Append(*engine, options.path, options.restart, static_cast<int64_t>(tokens.size())));
@@ -160,23 +197,15 @@ Result<int> Append(const ContextOptions& options) {
     }
     return 0;
   }
-  if (options.behind >= 0 && n_before != options.behind) {
-    const std::vector<int32_t>& there = before.contents().tokens;
-    const bool done = n_before == options.behind + static_cast<int64_t>(tokens.size()) &&
-                      std::equal(tokens.begin(), tokens.end(), there.begin() + options.behind);
-    if (!done) {
-      return InvalidInput(
-          fmt::format("{} holds {} tokens, and not the {} of --behind, nor this text behind them",
-                      options.path, n_before, options.behind));
+  if (options.behind >= 0) {
+    LH_ASSIGN(const bool done, StandsBehind(options, before.contents().tokens, tokens));
+    if (done) {
+      // Its writer may have been interrupted at the very end; or a later one is, whose text is not this
+      // command's.
+      if (added.empty()) LH_TRY(ingest->Finish());
+      if (!options.quiet) Note("{} has this text already, behind {} tokens\n", options.path, options.behind);
+      return 0;
     }
-    // Its writer may have been interrupted at the very end; or a later one is, whose text is not this
-    // command's.
-    if (added.empty()) LH_TRY(ingest->Finish());
-    if (!options.quiet) {
-      Note("{} has this text already, behind {} tokens{}\n", options.path, options.behind,
-           added.empty() ? "" : "; what an interrupted append had added behind it stays unfinished");
-    }
-    return 0;
   }
   if (!options.quiet) AnnounceReading(*engine, n_before + static_cast<int64_t>(tokens.size()), load.kv_disk);
   LH_TRY(ReadInto(*ingest, std::span(tokens).subspan(added.size()), options.quiet));

@@ -49,10 +49,13 @@ Result<std::vector<TokenId>> Encode(const Engine& engine, const std::string& tex
   return engine.tokenizer().Encode(trimmed, {.add_bos = true, .cancel = cancel});
 }
 
-// Whether it was read with the same options; who wrote it, where the text came from, and in how much memory,
-// does not matter.
-bool SameOptions(ContextSetup before, const ContextSetup& setup) {
+// Whether it was read with the same options; who wrote it, where model and text came from, and in how much
+// memory, does not matter, nor what "auto" stood for then.
+bool SameOptions(const IngestOptions& options, ContextSetup before, const ContextSetup& setup) {
+  if (options.model.compute == "auto") before.compute = setup.compute;
+  if (options.model.kv_type == "auto") before.kv_type = setup.kv_type;
   before.program = setup.program;
+  before.model = setup.model;
   before.source = setup.source;
   before.blocks = setup.blocks;
   return WriteContextSetup(before) == WriteContextSetup(setup);
@@ -69,10 +72,24 @@ std::optional<std::size_t> ThereAlready(const IngestOptions& options, const Cont
   const auto reader = ContextReader::Open(options.out, {});
   if (!reader) return std::nullopt;  // Begin says what is to be said
   const auto before = ParseContextSetup(options.out, reader->header().metadata);
-  if (!before || !SameOptions(*before, setup)) return std::nullopt;
+  if (!before || !SameOptions(options, *before, setup)) return std::nullopt;
   const std::vector<int32_t>& there = reader->contents().tokens;
   if (std::ranges::mismatch(tokens, there).in1 != tokens.end()) return std::nullopt;
   return there.size();
+}
+
+// Said where a text that was read to its end is to be replaced by another, which happens once that one is
+// read.
+std::string WhatIsReplaced(const IngestOptions& options) {
+  if (options.restart || !std::filesystem::exists(options.out)) return "";
+  const auto reader = ContextReader::Open(options.out, {});
+  if (!reader) return "";  // Begin says what is to be said
+  const auto before = ParseContextSetup(options.out, reader->header().metadata);
+  return fmt::format(
+      "{} holds {} tokens{}, another text or this one read with other options; it stays until this one is "
+      "read",
+      options.out, reader->contents().tokens.size(),
+      before && !before->source.empty() ? " of " + OnOneLine(before->source) : "");
 }
 
 // What was begun with this text and these options goes on; anything else is left alone.
@@ -95,7 +112,7 @@ Result<std::unique_ptr<ContextIngest>> BeginOrResume(Engine& engine, const Inges
     return InvalidInput(fmt::format("{}; --restart begins anew", why));
   }
   const std::vector<TokenId>& read = (*resumed)->session().tokens();
-  if (!SameOptions((*resumed)->setup(), setup) || read.size() > tokens.size() ||
+  if (!SameOptions(options, (*resumed)->setup(), setup) || read.size() > tokens.size() ||
       !std::equal(read.begin(), read.end(), tokens.begin())) {
     return InvalidInput(
         fmt::format("{} holds the beginning of another text, or of this one read with other options: give "
@@ -104,6 +121,16 @@ Result<std::unique_ptr<ContextIngest>> BeginOrResume(Engine& engine, const Inges
   }
   if (!options.quiet) Note("goes on behind token {} of {}\n", read.size(), tokens.size());
   return resumed;
+}
+
+// What was begun goes on with the types that "auto" stood for then: free memory, which decides, may be
+// another now.
+void TakeTypesOfWhatWasBegun(const IngestOptions& options, EngineOptions& load) {
+  if (options.restart) return;
+  const Result<ContextSetup> begun = ReadContextSetup(ContextWriter::PartialPath(options.out));
+  if (!begun) return;
+  if (load.compute == "auto") load.compute = begun->compute;
+  if (load.kv_type == "auto") load.kv_type = begun->kv_type;
 }
 
 Result<int> Ingest(const IngestOptions& options) {
@@ -115,6 +142,7 @@ Result<int> Ingest(const IngestOptions& options) {
 
   LH_ASSIGN(EngineOptions load, EngineOptionsOf(options.model));
   load.kv_may_leave = true;
+  TakeTypesOfWhatWasBegun(options, load);
   const bool limited = load.kv_ram > 0;
   LH_TRY(SendPagesTo(options.out, options.model, load));
   LH_ASSIGN(const std::unique_ptr<Engine> engine, Engine::Load(load));
@@ -138,6 +166,8 @@ Result<int> Ingest(const IngestOptions& options) {
     }
     return 0;
   }
+  if (const std::string replaced = WhatIsReplaced(options); !replaced.empty() && !options.quiet)
+    Note("note: {}\n", replaced);
   // Something of the text is there: it goes on in the blocks that it began with.
   const bool goes_on = !options.restart && ContextReader::Open(ContextWriter::PartialPath(options.out),
                                                                {.which = ContextReader::Which::kNewest});
