@@ -490,6 +490,7 @@ TEST(KvPool, WhatWasReadAheadInVainIsNotCountedAsUsed) {
   const auto pages = store.Settled(300);
   const std::vector<KvPage*> wanted = AllOf(pages);
   store.pool->ReadAhead(std::span(wanted).first(10), KvPool::Asked::kForCertain);
+  EXPECT_EQ(store.pool->traffic().read_ahead, 10u);  // waits for them: what is on its way does not leave
   for (int i = 100; i < 300; ++i) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i % 251 + 1));
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i + 1));
   EXPECT_EQ(store.pool->traffic().read_ahead, 10u);
