@@ -18,7 +18,11 @@ void AddAnswerOptions(CLI::App& app, AnswerOptions& options) {
   add("--min-p", sampling.min_p, "keep tokens at least this likely, as a share of the likeliest", "P");
   add("--repeat-penalty", sampling.repeat_penalty, "above 1: repeats of the last 64 tokens are less likely",
       "R");
-  add("--seed", sampling.seed, "of the random draws at --temp above 0", "S")->check(CLI::NonNegativeNumber);
+  add("--seed", sampling.seed, "of the random draws at --temp above 0", "S")->check(CheckSeed);
+}
+
+std::string CheckSeed(const std::string& text) {
+  return text.starts_with('-') ? fmt::format("is {}, but must be 0 or more", text) : "";
 }
 
 Status Check(const AnswerOptions& options) {
@@ -27,6 +31,35 @@ Status Check(const AnswerOptions& options) {
     return InvalidInput(fmt::format("-n is {}, but must be 1 to {}", options.max_tokens, kMostTokens));
   }
   return {};
+}
+
+std::string WhatHasNoEffect(const AnswerOptions& options) {
+  const SamplerOptions& given = options.sampling;
+  const SamplerOptions usual;
+  if (given.temperature != 0) return "";
+  std::string names;
+  const auto add = [&names](bool differs, const char* name) {
+    if (differs) names += names.empty() ? name : fmt::format(", {}", name);
+  };
+  add(given.top_k != usual.top_k, "--top-k");
+  add(given.top_p != usual.top_p, "--top-p");
+  add(given.min_p != usual.min_p, "--min-p");
+  add(given.seed != usual.seed, "--seed");
+  if (names.empty()) return "";
+  return fmt::format("{} without effect: at --temp 0, the default, the likeliest token is taken", names);
+}
+
+const char* HowItEnded(StopReason reason) {
+  switch (reason) {
+    case StopReason::kLength:
+      return "; stopped at -n";
+    case StopReason::kCancelled:
+      return "; interrupted";
+    case StopReason::kEndOfGeneration:
+    case StopReason::kCaller:
+      break;
+  }
+  return "";
 }
 
 const char* ReasonName(StopReason reason) {

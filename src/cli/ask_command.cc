@@ -1,5 +1,6 @@
 // longheads ask: questions to a text that was read into a context file.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <iostream>
@@ -17,6 +18,7 @@
 #include "cli/model_options.h"
 #include "cli/out_file.h"
 #include "cli/output.h"
+#include "cli/text_input.h"
 #include "engine/context.h"
 #include "engine/selection_trace.h"
 #include "tokenizer/chat_prompt.h"
@@ -31,6 +33,7 @@ struct AskOptions {
   std::vector<std::string> questions;
   std::string trace;
   bool thread = false;
+  bool replace_invalid = false;
   bool json = false;
   bool quiet = false;
 };
@@ -61,6 +64,9 @@ class Asking {
   Status Ask(const std::string& question) {
     if (question.find_first_not_of(" \t\r\n") == std::string::npos)
       return InvalidInput("the question is empty");
+    std::string note;
+    LH_TRY(CheckUtf8(question, options_.replace_invalid, note));
+    if (!note.empty() && !options_.quiet) Note("{}\n", note);
     Session session = engine_.Fork(options_.thread ? thread_ : text_);
     const bool after_answer = options_.thread && n_asked_ > 0;
     const int64_t before = session.size();
@@ -129,8 +135,7 @@ class Asking {
     }
     LH_TRY(FlushOutput());
     if (!options_.quiet) {
-      Note("answered in {:.1f} s{}\n", seconds,
-           generated->reason == StopReason::kLength ? "; stopped at -n" : "");
+      Note("answered in {:.1f} s{}\n", seconds, HowItEnded(generated->reason));
     }
     if (trace) {
       LH_TRY(trace->Finish(generated->tokens));
@@ -176,10 +181,21 @@ Status AskAll(Asking& asking, const AskOptions& options) {
     LH_TRY(ask(question));
   }
   if (options.questions.empty()) {
+    const bool at_terminal = isatty(STDIN_FILENO) == 1;
+    if (at_terminal && !options.quiet) Note("a question a line; Ctrl-D ends\n");
     std::string line;
-    while (!InterruptToken().cancelled() && std::getline(std::cin, line)) {
+    const auto next = [&] {
+      if (at_terminal && !options.quiet) Note("> ");
+      return !InterruptToken().cancelled() && std::getline(std::cin, line);
+    };
+    while (next()) {
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      if (!at_terminal && !options.json) Print("> {}\n", line);
       LH_TRY(ask(line));
+    }
+    if (at_terminal && !options.quiet) Note("\n");
+    if (n_asked == 0 && !at_terminal && !InterruptToken().cancelled()) {
+      return InvalidInput("no question: give one with -q, or one a line on standard input");
     }
   }
   if (n_failed == 0) return {};
@@ -191,6 +207,8 @@ Status AskAll(Asking& asking, const AskOptions& options) {
 
 Result<int> Ask(const AskOptions& options) {
   LH_TRY(Check(options.answer));
+  if (const std::string ignored = WhatHasNoEffect(options.answer); !ignored.empty() && !options.quiet)
+    Note("note: {}\n", ignored);
   if (!options.trace.empty() && options.questions.size() != 1) {
     return InvalidInput("--trace records one answer: give one question with -q");
   }
@@ -224,13 +242,16 @@ void AddAskCommand(CLI::App& program, Command& command) {
   CLI::App* const app = program.add_subcommand("ask", "Answers questions about a text that was ingested");
   const auto options = std::make_shared<AskOptions>();
   app->add_option("FILE", options->path, "the context file")->type_name("FILE")->required();
-  app->add_option(
-         "-q,--question", options->questions,
-         "a question; several are answered one by one, each from the text alone. Without it, each line of "
-         "standard input is one")
+  app->add_option("-q,--question", options->questions,
+                  "a question; several, each with its -q, are answered one by one, each from the text alone. "
+                  "Without it, "
+                  "each line of standard input is one")
       ->type_name("TEXT")
+      ->allow_extra_args(false)  // what follows may be the file
       ->group("Text");
   app->add_flag("--chat", options->thread, "each question follows the answer to the one before")
+      ->group("Text");
+  app->add_flag("--replace-invalid", options->replace_invalid, "read U+FFFD where a question is not UTF-8")
       ->group("Text");
   app->add_option(
          "--trace", options->trace,

@@ -45,7 +45,10 @@ void Note(const RunOptions& options, fmt::format_string<Args...> format, Args&&.
 // The text, then a blank line and the question, as one message.
 Result<std::string> ReadPrompt(const RunOptions& options) {
   LH_ASSIGN(std::string text, ReadText(options.input));
-  if (!options.question.empty()) text += (text.empty() ? "" : "\n\n") + options.question;
+  if (!options.question.empty()) {
+    if (text.empty()) Note(options, "note: the text is empty; the question is all that is read");
+    text += (text.empty() ? "" : "\n\n") + options.question;
+  }
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
     return InvalidInput("the prompt is empty: there is nothing to read");
   }
@@ -57,6 +60,8 @@ Result<std::string> ReadPrompt(const RunOptions& options) {
 
 Result<int> Run(const RunOptions& options) {
   LH_TRY(Check(options.answer));
+  if (const std::string ignored = WhatHasNoEffect(options.answer); !ignored.empty())
+    Note(options, "note: {}", ignored);
   if (!options.trace.empty()) {
     LH_ASSIGN(const std::string model, FindModel(options.model.model));
     LH_TRY(CheckNotInput("--trace", options.trace, model, "the model file"));
@@ -153,7 +158,7 @@ Result<int> Run(const RunOptions& options) {
   LH_TRY(FlushOutput());
   Note(options, "read {} tokens in {:.1f} s ({:.0f} tokens/s), wrote {} in {:.1f} s ({:.0f} tokens/s){}",
        n_prompt, prefill_seconds, prefill_speed, n_answer, decode_seconds, decode_speed,
-       generated->reason == StopReason::kLength ? "; stopped at -n" : "");
+       HowItEnded(generated->reason));
   if (const std::string traffic = DescribeTraffic(*engine, prefill_seconds + decode_seconds);
       !traffic.empty())
     Note(options, "{}", traffic);

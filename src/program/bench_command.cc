@@ -14,6 +14,7 @@
 #include "base/cores.h"
 #include "bench/kernels.h"
 #include "bench/sweep.h"
+#include "cli/answer_options.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -267,7 +268,7 @@ void AddSweep(CLI::App& bench, Command& command) {
       ->group(kGroup);
   AddRepeats(*app, options->sweep.repeats);
   app->add_option("--seed", options->sweep.seed, "of the prompts' tokens")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CheckSeed)
       ->capture_default_str()
       ->group(kGroup);
   app->add_option("--text", options->text_file,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/answer_options.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "eval/passkey.h"
@@ -118,7 +119,7 @@ void AddPasskeyOptions(CLI::App& app, PasskeyCommandOptions& options) {
       ->capture_default_str()
       ->group(kExperimentGroup);
   app.add_option("--seed", passkey.seed, "of the keys; a case's key depends on nothing but it and the case")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CheckSeed)
       ->type_name("S")
       ->capture_default_str()
       ->group(kExperimentGroup);

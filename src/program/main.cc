@@ -1,11 +1,15 @@
 // The program: joins the faces (cli, eval) under one name and turns errors into sentences and exit statuses.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <exception>
+#include <span>
+#include <string>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/lost_file.h"
+#include "cli/misspelt.h"
 #include "cli/output.h"
 #include "program/bench_command.h"
 #include "program/eval_command.h"
@@ -44,10 +48,20 @@ int main(int argc, char** argv) {
   longheads::AddBenchCommand(program, command);
   longheads::AddReportCommand(program, command);
   longheads::AddViewCommand(program, command);
+  const std::span<const char* const> arguments(argv + std::min(argc, 1), argv + argc);
+  if (const std::string unknown = longheads::UnknownCommand(program, arguments); !unknown.empty()) {
+    longheads::Note("longheads: {}\n", longheads::OnOneLine(unknown));
+    return kBadInput;
+  }
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // Also a call for help.
+    const bool helps = error.get_exit_code() == 0;
+    const std::string unknown = helps ? "" : longheads::UnknownOption(program, arguments);
+    if (!unknown.empty()) {
+      longheads::Note("longheads: {}\n", longheads::OnOneLine(unknown));
+      return kBadInput;
+    }
     const int status = program.exit(error) == 0 ? 0 : kBadInput;
     return longheads::FlushOutput() ? status : kBadInput;
   }

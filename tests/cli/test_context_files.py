@@ -358,6 +358,24 @@ class WhileOpen(Case):
             self.assertEqual(answers(self.must(self.ask(*questions))), expected)
             self.assertEqual(self.undisturbed(questions=questions), expected)
 
+    def test_questions_come_from_options_and_lines(self):
+        first, second = self.QUESTIONS[:2]
+        both = self.must([word for word in self.ask(first, second) if word != "--json"])
+        self.assertEqual(both.decode().count("> "), 2)
+        command = argv([word for word in self.ask() if word != "--json"])
+        lines = lambda text: subprocess.run(command, input=text.encode(), capture_output=True, timeout=120)
+        self.assertEqual(lines(f"{first}\n\n{second}\n").stdout, both)
+        for empty in ("", "\n \n"):
+            told = lines(empty)
+            self.assertEqual((told.returncode, told.stdout), (2, b""))
+            self.says(told.stderr, "no question", "-q")
+        # An option takes one question: what follows it may be the file.
+        last = [word for word in self.ask(first) if word != self.file] + [self.file]
+        self.assertEqual(answers(self.must(last)), answers(self.must(self.ask(first))))
+        for options, status in (([], 2), (["--replace-invalid"], 0)):
+            latin = subprocess.run([*argv(self.ask()), "-q", b"caf\xe9?", *options], capture_output=True, timeout=120)
+            self.assertEqual((latin.returncode, b"not UTF-8" in latin.stderr), (status, status == 2), latin.stderr)
+
     def test_what_went_between_memory_and_disk_is_counted_for_each_question(self):
         told = [json.loads(line)["kv_traffic"] for line in self.must(self.ask(*[self.QUESTIONS[1]] * 3)).splitlines()]
         asked = [one["hits"] + one["misses"] for one in told]
@@ -741,7 +759,8 @@ class Interrupted(Case):
         self.assertEqual(list(contents(self.folder)), [partial.name])
         self.refused(ingest(self.file, "another text", *self.SLOW), partial, "another text", "--restart")
         self.refused(ask(partial, "who?"), partial, "no finished text")
-        self.must(ingest(self.file, text, *self.SLOW))
+        # With the types that it began with, whatever "auto" would take now.
+        self.must([word for word in ingest(self.file, text, *self.SLOW) if word not in ("--compute", "f32")])
         self.assertEqual(contents(self.folder), {"book.lhctx": digest(whole)})
 
     def test_append(self):
@@ -781,6 +800,12 @@ class Again(Case):
         self.assertEqual(told.returncode, 0, told.stderr)
         self.assertIn(b"holds this text already", told.stderr)
         self.assertEqual((self.file.stat().st_ino, self.file.stat().st_mtime_ns), (before.st_ino, before.st_mtime_ns))
+        # Nor where the model has another name, or "auto" stood for these types.
+        linked = MODELS / "linked.gguf"
+        linked.symlink_to(MODELS / "plain.gguf")
+        self.must(ingest(self.file, text_of(1, 200), name="linked"))
+        self.must([word for word in ingest(self.file, text_of(1, 200)) if word not in ("--compute", "f32")])
+        self.assertEqual(self.file.stat().st_ino, before.st_ino)
         self.must(ingest(self.file, text_of(1, 200), "--restart"))
         self.assertNotEqual(self.file.stat().st_ino, before.st_ino)
         self.must(append(self.file, text_of(3, 20)))
@@ -828,6 +853,21 @@ class Again(Case):
         self.assertIn(b"has this text already", told.stderr)
         self.assertIn(b"stays unfinished", told.stderr)
         self.assertEqual(self.info(), before)
+
+    def test_an_addition_that_is_there_leaves_a_later_one_that_was_begun(self):
+        self.must(ingest(self.file, text_of(1, 200)))
+        behind = ("--behind", str(self.info()["tokens"]))
+        self.must(append(self.file, text_of(2, 100), *behind))
+        self.leave_unfinished(text_of(3, 2000))
+        before = self.info()
+        for restart in ([], ["--restart"]):
+            told = run([word for word in append(self.file, text_of(2, 100), *behind, *restart) if word != "--quiet"])
+            self.assertEqual(told.returncode, 0, told.stderr)
+            self.assertIn(b"has this text already", told.stderr)
+            self.assertEqual(self.info(), before)
+        # What is refused drops nothing.
+        wrong = ("--behind", str(before["tokens"] + 1), "--restart")
+        self.refused(append(self.file, text_of(2, 100), *wrong), self.file, "--behind")
 
     def test_an_unfinished_addition_that_was_damaged_can_be_dropped(self):
         self.must(ingest(self.file, text_of(1, 200)))

@@ -803,9 +803,21 @@ class BadInput(unittest.TestCase):
             self.refused(*model, option, value, says=[f"{option} has no effect without --kv-ram"])
         self.refused("run", "-m", MODELS / "quantised.gguf", "--no-chat", "-p", "x", "--compute", "int8", "--packed-weights", "on",
                      says=["--packed-weights on has no effect where prompts are multiplied in int8"])
+        self.refused(*model, "--seed", -3, says=["--seed", "must be 0 or more"])
         self.refused()
-        self.refused("rnu")
-        self.refused("run", "--nonsense")
+        self.refused("runn", says=["no command 'longheads runn'", "did you mean 'run'"])
+        self.refused("rnu", "--help", says=["no command"])
+        self.refused("eval", "passky", says=["no command 'longheads eval passky'", "did you mean 'passkey'"])
+        self.refused("chatter", says=["no command", "longheads --help"])
+        self.refused("run", "--nonsense", says=["'longheads run' has no option --nonsense", "longheads run --help"])
+        self.refused(*model, "--kvram", "1g", says=["no option --kvram", "did you mean '--kv-ram'"])
+        self.refused("ask", "book.lhctx", "-q", "who?", "--attn", "full", says=["'longheads ask' has no option --attn"])
+        self.refused("run", "-p", "--attn", "-Z", says=["no option -Z"])
+
+    def test_what_has_no_effect_is_noted(self):
+        said = run("run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "x", "-n", 1, "--top-p", 0.5, "--seed", 7)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn(b"note: --top-p, --seed without effect", said.stderr)
 
     def test_ids(self):
         for text in (b"1 2 x", b"[1, 2", b"[1.5]", b"99999", b"-1", b"1e3"):

@@ -1,0 +1,87 @@
+#include "cli/misspelt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+#include <vector>
+
+#include "attention/spec.h"
+
+namespace longheads {
+namespace {
+
+bool LooksLikeAnOption(std::string_view word) {
+  return word.size() > 1 && word[0] == '-' && word != "--" &&
+         std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+}
+
+// As it is spelt on a command line: "longheads eval ppl".
+std::string FullName(const CLI::App& app) {
+  return app.get_parent() == nullptr ? "longheads" : FullName(*app.get_parent()) + " " + app.get_name();
+}
+
+const CLI::App* SubcommandOf(const CLI::App& app, std::string_view name) {
+  const auto all = app.get_subcommands([](const CLI::App*) { return true; });
+  const auto found = std::ranges::find_if(all, [&](const CLI::App* sub) { return sub->get_name() == name; });
+  return found == all.end() ? nullptr : *found;
+}
+
+std::string NoCommand(const CLI::App& app, std::string_view name) {
+  std::vector<std::string> known;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    known.push_back(sub->get_name());
+  std::string sentence =
+      fmt::format("there is no command '{} {}'{}", FullName(app), name, DidYouMean(name, known));
+  if (sentence.back() == '.') sentence.pop_back();
+  if (sentence.back() == '?') return sentence;
+  return sentence + fmt::format("; '{} --help' lists what there is", FullName(app));
+}
+
+std::string NoOption(const CLI::App& app, std::string_view name) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    known.insert(known.end(), option->get_lnames().begin(), option->get_lnames().end());
+  }
+  const std::string sentence = fmt::format("'{}' has no option {}", FullName(app), name);
+  // Without the dashes, which all have in common.
+  std::string meant = DidYouMean(name.substr(std::min(name.find_first_not_of('-'), name.size())), known);
+  if (meant == ".") return sentence + fmt::format("; '{} --help' lists those it has", FullName(app));
+  return sentence + meant.insert(meant.find('\'') + 1, "--");
+}
+
+}  // namespace
+
+std::string UnknownCommand(const CLI::App& program, std::span<const char* const> arguments) {
+  const CLI::App* app = &program;
+  for (const std::string_view word : arguments) {
+    if (app->get_require_subcommand_min() == 0 || word.empty() || word[0] == '-') return {};
+    const CLI::App* const sub = SubcommandOf(*app, word);
+    if (sub == nullptr) return NoCommand(*app, word);
+    app = sub;
+  }
+  return {};
+}
+
+std::string UnknownOption(const CLI::App& program, std::span<const char* const> arguments) {
+  const CLI::App* app = &program;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view word = arguments[i];
+    if (word == "--") return {};
+    if (!LooksLikeAnOption(word)) {
+      const CLI::App* const sub = SubcommandOf(*app, word);
+      if (sub != nullptr) app = sub;
+      continue;
+    }
+    const bool is_long = word[1] == '-';
+    const std::string name(is_long ? word.substr(0, word.find('=')) : word.substr(0, 2));
+    const CLI::Option* const option = app->get_option_no_throw(name);
+    if (option == nullptr) return NoOption(*app, is_long ? name : word);
+    const bool has_value = word.size() > name.size();
+    if (!has_value && option->get_items_expected_min() > 0) ++i;
+  }
+  return {};
+}
+
+}  // namespace longheads

@@ -1,0 +1,17 @@
+// Names on a command line that there is nothing of: CLI11 knows only that something is left over.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
+
+namespace longheads {
+
+// A sentence about the first command that `program` does not have; empty where it has all of them.
+std::string UnknownCommand(const CLI::App& program, std::span<const char* const> arguments);
+
+// A sentence about the first option that the command has not. Where the line cannot be parsed; what follows
+// an option that takes a value is no option, whatever it looks like.
+std::string UnknownOption(const CLI::App& program, std::span<const char* const> arguments);
+
+}  // namespace longheads
