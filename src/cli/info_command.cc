@@ -52,8 +52,8 @@ Result<int> ShowInfo(const InfoOptions& options) {
   int64_t n_tokens = 0;
   if (!options.context.empty()) {
     LH_ASSIGN(n_tokens, ParseCount(options.context));
-    if (n_tokens > kMostTokens) {
-      return InvalidInput(fmt::format("-c is {}, but must be {} at most", n_tokens, kMostTokens));
+    if (n_tokens < 1 || n_tokens > kMostTokens) {
+      return InvalidInput(fmt::format("-c is {}, but must be 1 to {}", n_tokens, kMostTokens));
     }
   }
   LH_ASSIGN(const std::string path, FindModel(options.model.model));

@@ -1,6 +1,7 @@
 // `longheads eval ablation`: a task on LongHeads' variants.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,15 @@ Result<int> RunAblationCommand(AblationCommandOptions options) {
   LH_ASSIGN(const TaskOptions::Values values, ParseSettings(options.settings));
   LH_ASSIGN(const std::unique_ptr<Task> task, MakeTask(*kind, values));
   LH_ASSIGN(options.run.shard, ParseShard(options.shard));
+  int64_t longest = 0;
+  for (const Sample& sample : task->samples()) longest = std::max(longest, sample.tokens);
+  if (longest > 0 && longest <= options.base.window) {
+    Note(
+        "warning: no text is longer than the base's window of {} tokens: nothing is chosen, and all variants "
+        "are "
+        "alike; name longer ones with --set lengths=\n",
+        options.base.window);
+  }
   for (const AblationVariant& variant : variants) options.run.attention.push_back(variant.attention);
   options.run.backend = options.model.backend;
   options.run.rope = options.model.rope.Text();
