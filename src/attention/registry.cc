@@ -117,8 +117,8 @@ Result<std::vector<LayerAttention>> MakeAttention(std::string_view text, const A
         return InvalidInput(
             fmt::format("{} turns the keys near a token anew, so they cannot keep the frequencies that they "
                         "came under: use "
-                        "{}:mode=freeze or mode=exact",
-                        spec.policy, spec.frequencies));
+                        "{}:mode=freeze{}",
+                        spec.policy, spec.frequencies, policy->ReadsKeys() ? "" : " or mode=exact"));
       }
       layers.push_back({.policy = policy,
                         .frequencies = chosen.frequencies,

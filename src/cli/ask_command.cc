@@ -62,11 +62,6 @@ class Asking {
 
   // On an error the thread is as it was before the question.
   Status Ask(const std::string& question) {
-    if (question.find_first_not_of(" \t\r\n") == std::string::npos)
-      return InvalidInput("the question is empty");
-    std::string note;
-    LH_TRY(CheckUtf8(question, options_.replace_invalid, note));
-    if (!note.empty() && !options_.quiet) Note("{}\n", note);
     Session session = engine_.Fork(options_.thread ? thread_ : text_);
     const bool after_answer = options_.thread && n_asked_ > 0;
     const int64_t before = session.size();
@@ -155,14 +150,26 @@ class Asking {
   int64_t n_asked_ = 0;          // of the thread
 };
 
+Status CheckQuestion(const std::string& question, const AskOptions& options) {
+  if (question.find_first_not_of(" \t\r\n") == std::string::npos)
+    return InvalidInput("the question is empty");
+  std::string note;
+  LH_TRY(CheckUtf8(question, options.replace_invalid, note, "the question"));
+  if (!note.empty() && !options.quiet) Note("{}\n", note);
+  return {};
+}
+
 // A question that has no answer, as where a page that it chose is damaged, does not keep the others from
 // theirs.
 Status AskAll(Asking& asking, const AskOptions& options) {
   int64_t n_asked = 0;
   int64_t n_failed = 0;
+  bool may_be_damaged = false;  // the file, by what failed
   const auto ask = [&](const std::string& question) -> Status {
     ++n_asked;
+    const Status sound = CheckQuestion(question, options);
     const Status asked = [&]() -> Status {
+      if (!sound) return sound;
       try {
         return asking.Ask(question);
       } catch (const std::bad_alloc&) {
@@ -171,6 +178,7 @@ Status AskAll(Asking& asking, const AskOptions& options) {
     }();
     if (asked || asked.error().kind == ErrorKind::kCancelled || options.questions.size() == 1) return asked;
     ++n_failed;
+    may_be_damaged = may_be_damaged || sound;
     if (options.json) Print("{}\n", ErrorJson(question, asked.error()));
     LH_TRY(FlushOutput());  // where this is what failed, nobody would see another answer
     Note("longheads: question {}: {}\n", n_asked, asked.error().message);
@@ -199,10 +207,12 @@ Status AskAll(Asking& asking, const AskOptions& options) {
     }
   }
   if (n_failed == 0) return {};
-  return MakeError(ErrorKind::kIo,
-                   fmt::format("{} of {} questions have no answer, for the reasons above; 'longheads context "
-                               "verify {}' finds all that is damaged in the file",
-                               n_failed, n_asked, options.path));
+  const std::string advice =
+      may_be_damaged
+          ? fmt::format("; 'longheads context verify {}' finds all that is damaged in the file", options.path)
+          : "";
+  return MakeError(ErrorKind::kIo, fmt::format("{} of {} questions have no answer, for the reasons above{}",
+                                               n_failed, n_asked, advice));
 }
 
 Result<int> Ask(const AskOptions& options) {

@@ -130,9 +130,11 @@ Result<bool> StandsBehind(const ContextOptions& options, const std::vector<int32
 // The same where another addition was begun behind the text: then the file is left as it is, that addition
 // too. What is refused is refused before the file is opened for writing, which drops under --restart what was
 // begun.
-Result<bool> IsDoneBefore(const ContextOptions& options, std::span<const TokenId> tokens) {
+Result<bool> IsDoneBefore(Engine& engine, const ContextOptions& options, std::span<const TokenId> tokens) {
   if (options.behind < 0) return false;
   LH_ASSIGN(const ContextReader finished, ContextReader::Open(options.path, {}));
+  LH_ASSIGN(const ContextSetup setup, ParseContextSetup(options.path, finished.header().metadata));
+  LH_TRY(CheckMadeWith(engine, options.path, finished.header(), setup));
   LH_ASSIGN(const bool done, StandsBehind(options, finished.contents().tokens, tokens));
   if (!done) return false;
   const Result<ContextReader> newest =
@@ -163,11 +165,11 @@ Result<int> Append(const ContextOptions& options) {
   LH_ASSIGN(const std::vector<TokenId> tokens,
             engine->tokenizer().Encode(text, {.goes_on = true, .cancel = &InterruptToken()}));
   LH_TRY(SayWhatIsLeftOut(*engine, text, options.quiet));
-  LH_ASSIGN(const bool is_done, IsDoneBefore(options, tokens));
+  LH_ASSIGN(const bool is_done, IsDoneBefore(*engine, options, tokens));
   if (is_done) {
     if (!options.quiet) {
       Note(
-          "{} has this text already, behind {} tokens; what an interrupted append had added behind it stays "
+          "{} has this text already, behind {} tokens; what another append had added behind it stays "
           "unfinished\n",
           options.path, options.behind);
     }

@@ -61,14 +61,10 @@ bool SameOptions(const IngestOptions& options, ContextSetup before, const Contex
   return WriteContextSetup(before) == WriteContextSetup(setup);
 }
 
-// How many tokens the file holds where it holds this very text, read with these options: an earlier command
-// may have been killed behind the last of its writes. More than the text's where others were appended.
-std::optional<std::size_t> ThereAlready(const IngestOptions& options, const ContextSetup& setup,
-                                        std::span<const TokenId> tokens) {
-  if (options.restart || !std::filesystem::exists(options.out) ||
-      std::filesystem::exists(ContextWriter::PartialPath(options.out))) {
-    return std::nullopt;
-  }
+// How many tokens the finished file holds where it holds this very text, read with these options. More than
+// the text's where others were appended.
+std::optional<std::size_t> HoldsThisText(const IngestOptions& options, const ContextSetup& setup,
+                                         std::span<const TokenId> tokens) {
   const auto reader = ContextReader::Open(options.out, {});
   if (!reader) return std::nullopt;  // Begin says what is to be said
   const auto before = ParseContextSetup(options.out, reader->header().metadata);
@@ -78,12 +74,25 @@ std::optional<std::size_t> ThereAlready(const IngestOptions& options, const Cont
   return there.size();
 }
 
+// The same, where nothing is to be done then: an earlier command may have been killed behind the last of its
+// writes.
+std::optional<std::size_t> ThereAlready(const IngestOptions& options, const ContextSetup& setup,
+                                        std::span<const TokenId> tokens) {
+  if (options.restart || !std::filesystem::exists(options.out) ||
+      std::filesystem::exists(ContextWriter::PartialPath(options.out))) {
+    return std::nullopt;
+  }
+  return HoldsThisText(options, setup, tokens);
+}
+
 // Said where a text that was read to its end is to be replaced by another, which happens once that one is
 // read.
-std::string WhatIsReplaced(const IngestOptions& options) {
-  if (options.restart || !std::filesystem::exists(options.out)) return "";
+std::string WhatIsReplaced(const IngestOptions& options, const ContextSetup& setup,
+                           std::span<const TokenId> tokens) {
+  if (options.restart || !std::filesystem::exists(options.out) || HoldsThisText(options, setup, tokens))
+    return "";
   const auto reader = ContextReader::Open(options.out, {});
-  if (!reader) return "";  // Begin says what is to be said
+  if (!reader) return "";
   const auto before = ParseContextSetup(options.out, reader->header().metadata);
   return fmt::format(
       "{} holds {} tokens{}, another text or this one read with other options; it stays until this one is "
@@ -166,8 +175,6 @@ Result<int> Ingest(const IngestOptions& options) {
     }
     return 0;
   }
-  if (const std::string replaced = WhatIsReplaced(options); !replaced.empty() && !options.quiet)
-    Note("note: {}\n", replaced);
   // Something of the text is there: it goes on in the blocks that it began with.
   const bool goes_on = !options.restart && ContextReader::Open(ContextWriter::PartialPath(options.out),
                                                                {.which = ContextReader::Which::kNewest});
@@ -178,6 +185,9 @@ Result<int> Ingest(const IngestOptions& options) {
     setup.blocks = engine->block_fit();
   }
   LH_ASSIGN(const std::unique_ptr<ContextIngest> ingest, BeginOrResume(*engine, options, setup, tokens));
+  if (const std::string replaced = WhatIsReplaced(options, setup, tokens);
+      !replaced.empty() && !options.quiet)
+    Note("note: {}\n", replaced);
   if (!options.quiet) AnnounceReading(*engine, n, load.kv_disk);
   const int64_t done = ingest->session().size();
   const auto start = std::chrono::steady_clock::now();

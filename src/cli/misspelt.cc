@@ -13,8 +13,12 @@ namespace longheads {
 namespace {
 
 bool LooksLikeAnOption(std::string_view word) {
-  return word.size() > 1 && word[0] == '-' && word != "--" &&
-         std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+  // As CLI11 has it: what begins otherwise is a word like any other.
+  const std::string_view name =
+      word.substr(word.starts_with("--") ? 2 : std::min<std::size_t>(word.size(), 1));
+  return word.starts_with('-') && !name.empty() &&
+         std::string_view("-! \n").find(name[0]) == std::string_view::npos &&
+         std::isdigit(static_cast<unsigned char>(name[0])) == 0;
 }
 
 // As it is spelt on a command line: "longheads eval ppl".
@@ -78,7 +82,7 @@ std::string UnknownOption(const CLI::App& program, std::span<const char* const> 
     const std::string name(is_long ? word.substr(0, word.find('=')) : word.substr(0, 2));
     const CLI::Option* const option = app->get_option_no_throw(name);
     if (option == nullptr) return NoOption(*app, is_long ? name : word);
-    const bool has_value = word.size() > name.size();
+    const bool has_value = word.size() > name.size() + (is_long ? 1 : 0);  // behind "=", of a long one
     if (!has_value && option->get_items_expected_min() > 0) ++i;
   }
   return {};

@@ -45,15 +45,15 @@ Result<std::string> ReadText(const TextInput& input) {
   return from_stdin ? ReadStdin() : ReadFile(input.file);
 }
 
-Status CheckUtf8(const std::string& text, bool replace_invalid, std::string& note) {
+Status CheckUtf8(const std::string& text, bool replace_invalid, std::string& note, std::string_view what) {
   const std::string invalid = DescribeInvalidUtf8(text);
   note.clear();
   if (invalid.empty()) return {};
   if (!replace_invalid) {
     return InvalidInput(
-        fmt::format("the text is not UTF-8 ({}): convert it, for instance with 'iconv -f latin1 -t "
+        fmt::format("{} is not UTF-8 ({}): convert it, for instance with 'iconv -f latin1 -t "
                     "utf-8', or add --replace-invalid to read U+FFFD for such bytes",
-                    invalid));
+                    what, invalid));
   }
   note = fmt::format("note: {}; it and its like are read as U+FFFD", invalid);
   return {};

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "formats/input_file.h"
@@ -25,6 +26,8 @@ Result<std::string> ReadText(const TextInput& input);
 Result<std::string> ReadStdin();
 
 // Refuses what is no UTF-8, unless U+FFFD shall be read in its place; `note` says where it is then, else it is empty.
-Status CheckUtf8(const std::string& text, bool replace_invalid, std::string& note);
+// `what` is how a message names it.
+Status CheckUtf8(const std::string& text, bool replace_invalid, std::string& note,
+                 std::string_view what = "the text");
 
 }  // namespace longheads

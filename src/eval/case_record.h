@@ -27,12 +27,15 @@ inline Status CheckFingerprint(const Json& line, const std::string& fingerprint)
   return InvalidInput("its fingerprint is of another configuration than the one it names");
 }
 
-// Whether the case at `i` failed and was run again: what came of it then is what counts.
+// Whether the case at `i` failed and was run again: what came of it then is what counts, also where it failed
+// for want of the compression of ESA's scores that it had then.
 template <typename Record>
 bool WasRunAgain(std::span<const Record> records, std::size_t i) {
   const Record& record = records[i];
   return !record.failed.empty() && std::ranges::any_of(records.subspan(i + 1), [&](const Record& later) {
-    return later.SameCase(record.setup, record.attention, record.which);
+    auto setup = record.setup;
+    if (setup.model.esa_compression.empty()) setup.model.esa_compression = later.setup.model.esa_compression;
+    return later.SameCase(setup, record.attention, record.which);
   });
 }
 

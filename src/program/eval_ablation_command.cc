@@ -49,12 +49,14 @@ Result<int> RunAblationCommand(AblationCommandOptions options) {
   LH_ASSIGN(const std::unique_ptr<Task> task, MakeTask(*kind, values));
   LH_ASSIGN(options.run.shard, ParseShard(options.shard));
   int64_t longest = 0;
-  for (const Sample& sample : task->samples()) longest = std::max(longest, sample.tokens);
+  for (const Sample& sample : task->samples()) {
+    longest = std::max(longest, sample.longest > 0 ? sample.longest : sample.tokens);
+  }
   if (longest > 0 && longest <= options.base.window) {
     Note(
-        "warning: no text is longer than the base's window of {} tokens: nothing is chosen, and all variants "
-        "are "
-        "alike; name longer ones with --set lengths=\n",
+        "warning: no text is longer than the base's window of {} tokens: it chooses nothing there, nor do "
+        "variants "
+        "of as many chunks; name longer texts with --set lengths=\n",
         options.base.window);
   }
   for (const AblationVariant& variant : variants) options.run.attention.push_back(variant.attention);

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Reads a trace file (docs/trace.md) and prints it as JSON lines: independent of the program that writes them.
 
 Usage: read_trace.py FILE [--summary | --seen [TEXT] | --keys-read GROUP]
