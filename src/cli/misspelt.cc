@@ -32,12 +32,16 @@ const CLI::App* SubcommandOf(const CLI::App& app, std::string_view name) {
   return found == all.end() ? nullptr : *found;
 }
 
-std::string NoCommand(const CLI::App& app, std::string_view name) {
-  std::vector<std::string> known;
+std::vector<std::string> SubcommandsOf(const CLI::App& app) {
+  std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-    known.push_back(sub->get_name());
+    names.push_back(sub->get_name());
+  return names;
+}
+
+std::string NoCommand(const CLI::App& app, std::string_view name) {
   std::string sentence =
-      fmt::format("there is no command '{} {}'{}", FullName(app), name, DidYouMean(name, known));
+      fmt::format("there is no command '{} {}'{}", FullName(app), name, DidYouMean(name, SubcommandsOf(app)));
   if (sentence.back() == '.') sentence.pop_back();
   if (sentence.back() == '?') return sentence;
   return sentence + fmt::format("; '{} --help' lists what there is", FullName(app));
@@ -65,7 +69,9 @@ std::string UnknownCommand(const CLI::App& program, std::span<const char* const>
     if (sub == nullptr) return NoCommand(*app, word);
     app = sub;
   }
-  return {};
+  if (app->get_require_subcommand_min() == 0) return {};
+  return fmt::format("which command of '{}'? {}; with --help each says more", FullName(*app),
+                     fmt::join(SubcommandsOf(*app), ", "));
 }
 
 std::string UnknownOption(const CLI::App& program, std::span<const char* const> arguments) {

@@ -7,7 +7,7 @@
 
 namespace longheads {
 
-// A sentence about the first command that `program` does not have; empty where it has all of them.
+// A sentence about the first command that `program` does not have, or that is missing; empty where it has all of them.
 std::string UnknownCommand(const CLI::App& program, std::span<const char* const> arguments);
 
 // A sentence about the first option that the command has not. Where the line cannot be parsed; what follows

@@ -807,7 +807,8 @@ class BadInput(unittest.TestCase):
         self.refused("run", "-m", MODELS / "quantised.gguf", "--no-chat", "-p", "x", "--compute", "int8", "--packed-weights", "on",
                      says=["--packed-weights on has no effect where prompts are multiplied in int8"])
         self.refused(*model, "--seed", -3, says=["--seed", "must be 0 or more"])
-        self.refused()
+        self.refused(says=["which command of 'longheads'?", "ingest"])
+        self.refused("context", says=["which command of 'longheads context'?", "info, verify, append, export"])
         self.refused("runn", says=["no command 'longheads runn'", "did you mean 'run'"])
         self.refused("rnu", "--help", says=["no command"])
         self.refused("eval", "passky", says=["no command 'longheads eval passky'", "did you mean 'passkey'"])
