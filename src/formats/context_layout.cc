@@ -68,7 +68,6 @@ constexpr uint32_t kMostHeads = 1 << 16;
 constexpr uint32_t kMostPageTokens = 1 << 20;
 constexpr uint64_t kMostPageBytes = uint64_t{1} << 30;
 constexpr uint64_t kMostTokens = uint64_t{1} << 40;
-constexpr uint64_t kMostSequence = uint64_t{1} << 62;
 
 template <typename T>
 T Load(std::span<const std::byte> bytes) {

@@ -129,6 +129,9 @@ Result<CheckpointHead> DecodeCheckpointHead(std::span<const std::byte> encoded, 
 
 // The largest header that is read.
 inline constexpr uint64_t kMostHeaderBytes = 16 << 20;
+// The highest number of a superblock that is read. Files are gone on with up to half of it, so that no writer
+// comes to a number that readers do not take.
+inline constexpr uint64_t kMostSequence = uint64_t{1} << 62;
 
 // Of a file whose header takes header_bytes.
 inline uint64_t SuperblockOffset(uint64_t header_bytes, uint64_t slot) {

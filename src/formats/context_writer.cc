@@ -248,6 +248,12 @@ Result<ContextWriter::Resumed> ContextWriter::Append(const std::string& path, Fr
 
 Result<ContextWriter::Resumed> ContextWriter::GoOn(std::unique_ptr<ContextWriter> writer,
                                                    const CheckpointRef& from, const Check& check) {
+  if (writer->frame_.superblock.sequence > kMostSequence / 2) {
+    return InvalidInput(fmt::format(
+        "{}: its superblocks have numbers that no writer comes to, and it is not gone on with; the file is "
+        "damaged",
+        writer->written_));
+  }
   LH_ASSIGN(ContextChain chain, ReadNewest(writer->file_, writer->frame_, from));
   if (check) {
     LH_ASSIGN(const uint64_t size, writer->file_.Size());

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "formats/context_contents.h"
+#include "formats/context_layout.h"
 #include "formats/context_reader.h"
 #include "formats/input_file.h"
 #include "tests/support/sample_context.h"
@@ -458,6 +460,34 @@ TEST_F(ContextWriterTest, AppendNeedsAFinishedText) {
   }
   fs::rename(ContextWriter::PartialPath(path_), path_);
   ExpectRefusal(ContextWriter::Append(path_, From::kNewest, false), "holds no finished text");
+}
+
+// One that a writer would take beyond what readers know would be lost with its first commit.
+TEST_F(ContextWriterTest, NoFileIsGoneOnWithBeyondHalfOfTheHighestNumber) {
+  constexpr uint64_t kMost = kMostSequence / 2;
+  for (const uint64_t sequence : {kMost, kMost + 1, kMostSequence}) {
+    ASSERT_TRUE(sample_.Write(path_, {3, 6}));
+    {
+      const auto file = RawFile::Open(path_, {.mode = RawFile::Mode::kWrite});
+      ASSERT_TRUE(file);
+      auto frame = ReadContextFrame(*file);
+      ASSERT_TRUE(frame);
+      frame->superblock.sequence = sequence;
+      ASSERT_TRUE(file->PWrite(SuperblockOffset(frame->header_bytes, sequence % 2),
+                               EncodeSuperblock(frame->superblock, frame->id)));
+    }
+    EXPECT_EQ(Difference({3, 6}), "");
+    const FolderImage before = ReadFolder(folder_);
+    const auto append = ContextWriter::Append(path_, From::kFinished, false);
+    if (sequence > kMost) {
+      ExpectRefusal(append, "have numbers that no writer comes to");
+      EXPECT_TRUE(ReadFolder(folder_) == before);
+      continue;
+    }
+    ASSERT_TRUE(append) << append.error().message;
+    ASSERT_TRUE(sample_.CommitAll(*append->writer, {3, 6, 7}, 2) && append->writer->Finish());
+    EXPECT_EQ(Difference({3, 6, 7}), "");
+  }
 }
 
 TEST_F(ContextWriterTest, TheSecondWriterIsRefused) {

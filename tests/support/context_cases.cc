@@ -237,6 +237,11 @@ void AddBadSuperblocks(CaseList& list) {
   std::swap_ranges(bytes.begin() + kSlots, bytes.begin() + kSlots + kContextBlock,
                    bytes.begin() + kSlots + kContextBlock);
   list.Refused("superblocks-swapped", bytes, "both superblocks are damaged");
+  bytes = list.whole();
+  for (uint64_t slot = 0; slot < 2; ++slot)
+    Set(bytes, kSlots + slot * kContextBlock + kSequenceAt, kMostSequence - slot);
+  RepairContextChecksums(bytes);
+  list.Opens("superblocks-at-the-highest-number", bytes);
   list.LiesInSuperblocks("nothing-finished", 0, 0, "holds no finished text");
   list.LiesInSuperblocks("checkpoint-off-its-block", 0, list.newest() + 8, "lies where none can be");
   list.LiesInSuperblocks("checkpoint-in-the-header", 0, kContextBlock, "lies where none can be");
