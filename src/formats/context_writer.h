@@ -3,11 +3,10 @@
 //
 //   LH_ASSIGN(auto writer, ContextWriter::Create("book.lhctx", header, {.direct = true}));
 //   for each block of text:
-//     const uint64_t offset = writer->AllotPages(n);         // for the key/value store, which writes its
-//     pages writer->file().PWrite(offset + i * page_stride, ...)   // by itself, by as many threads as it
-//     likes LH_TRY(writer->Commit({.tokens = ..., .pages = ...})); // from here on a kill costs only what
-//     follows
-//   LH_TRY(writer->Finish());                                // from here on readers see it
+//     const uint64_t offset = writer->AllotPages(n);
+//     writer->file().PWrite(offset + i * page_stride, ...);      // the key/value store does, by any threads
+//     LH_TRY(writer->Commit({.tokens = ..., .pages = ...}));     // a kill then costs only what follows
+//   LH_TRY(writer->Finish());                                    // from here on readers see it
 //
 // Until Finish a new text lies in PATH.partial, and what stood at PATH is untouched. A writer that goes away
 // without Finish leaves what was committed for Resume, and nothing where nothing was. Two writers of one PATH
