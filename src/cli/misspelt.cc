@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <string_view>
 #include <vector>
 
@@ -92,6 +93,35 @@ std::string UnknownOption(const CLI::App& program, std::span<const char* const> 
     if (!has_value && option->get_items_expected_min() > 0) ++i;
   }
   return {};
+}
+
+std::string WhatIsWrong(const CLI::ParseError& error, const CLI::App& program) {
+  const CLI::App* app = &program;
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  std::string sentence = error.what();
+  constexpr std::string_view kUnconverted = "Could not convert: ", kEquals = " = ", kIs = ": is ";
+  const std::size_t equals = sentence.find(kEquals);
+  const std::size_t colon = sentence.find(": ");
+  if (sentence.starts_with(kUnconverted) && equals != std::string::npos) {
+    const std::string name = sentence.substr(kUnconverted.size(), equals - kUnconverted.size());
+    const std::string value = sentence.substr(equals + kEquals.size());
+    const CLI::Option* const option = app->get_option_no_throw(name);
+    char* end = nullptr;
+    (void)std::strtod(value.c_str(), &end);
+    if (option != nullptr && option->get_items_expected_max() == 0) {
+      sentence = fmt::format("{} takes no value", name);
+    } else {
+      sentence =
+          fmt::format("{} is '{}', but must be a {}", name, value,
+                      !value.empty() && *end == '\0' ? "whole number" : "number, written in digits alone");
+    }
+  } else if (sentence.ends_with(" missing") &&
+             colon != std::string::npos) {  // "--temp: 1 required T missing"
+    sentence = fmt::format("{} needs a value", sentence.substr(0, colon));
+  } else if (const std::size_t is = sentence.find(kIs); is != std::string::npos && is == colon) {
+    sentence.erase(is, 1);
+  }
+  return fmt::format("{}; '{} --help' says more", sentence, FullName(*app));
 }
 
 }  // namespace longheads

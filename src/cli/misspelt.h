@@ -1,4 +1,4 @@
-// Names on a command line that there is nothing of: CLI11 knows only that something is left over.
+// What is wrong with a command line, in a sentence: CLI11 knows only that something is left over, or does not convert.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,5 +13,8 @@ std::string UnknownCommand(const CLI::App& program, std::span<const char* const>
 // A sentence about the first option that the command has not. Where the line cannot be parsed; what follows
 // an option that takes a value is no option, whatever it looks like.
 std::string UnknownOption(const CLI::App& program, std::span<const char* const> arguments);
+
+// A sentence about anything else for which the line cannot be parsed.
+std::string WhatIsWrong(const CLI::ParseError& error, const CLI::App& program);
 
 }  // namespace longheads

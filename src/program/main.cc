@@ -56,14 +56,14 @@ int main(int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const bool helps = error.get_exit_code() == 0;
-    const std::string unknown = helps ? "" : longheads::UnknownOption(program, arguments);
-    if (!unknown.empty()) {
-      longheads::Note("longheads: {}\n", longheads::OnOneLine(unknown));
-      return kBadInput;
+    if (error.get_exit_code() == 0) {  // --help, --version
+      (void)program.exit(error);
+      return longheads::FlushOutput() ? 0 : kBadInput;
     }
-    const int status = program.exit(error) == 0 ? 0 : kBadInput;
-    return longheads::FlushOutput() ? status : kBadInput;
+    std::string wrong = longheads::UnknownOption(program, arguments);
+    if (wrong.empty()) wrong = longheads::WhatIsWrong(error, program);
+    longheads::Note("longheads: {}\n", longheads::OnOneLine(wrong));
+    return kBadInput;
   }
   try {
     longheads::Result<int> status = command();

@@ -806,7 +806,10 @@ class BadInput(unittest.TestCase):
             self.refused(*model, option, value, says=[f"{option} has no effect without --kv-ram"])
         self.refused("run", "-m", MODELS / "quantised.gguf", "--no-chat", "-p", "x", "--compute", "int8", "--packed-weights", "on",
                      says=["--packed-weights on has no effect where prompts are multiplied in int8"])
-        self.refused(*model, "--seed", -3, says=["--seed", "must be 0 or more"])
+        self.refused(*model, "--seed", -3, says=["--seed is -3, but must be 0 or more; 'longheads run --help' says more"])
+        for words, says in ((["-n", "5k"], "--predict is '5k', but must be a number, written in digits alone"), (["--temp"], "--temp needs a value"),
+                            (["-t", "1.5"], "--threads is '1.5', but must be a whole number"), (["--json=maybe"], "--json takes no value")):
+            self.refused(*model, *words, says=["longheads: " + says])
         self.refused(says=["which command of 'longheads'?", "ingest"])
         self.refused("context", says=["which command of 'longheads context'?", "info, verify, append, export"])
         self.refused("runn", says=["no command 'longheads runn'", "did you mean 'run'"])
