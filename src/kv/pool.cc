@@ -135,18 +135,35 @@ void KvPool::WillWrite(KvPage& page) {
   page.next_place_ = *offset;
 }
 
-std::shared_ptr<KvPage> KvPool::Acquire() {
-  auto page = std::make_unique<KvPage>();
-  WillWrite(*page);
-  if (!on_disk()) {
-    {
+std::vector<std::shared_ptr<KvPage>> KvPool::Acquire(int64_t n, ThreadPool* threads) {
+  std::vector<std::shared_ptr<KvPage>> pages;
+  pages.reserve(static_cast<std::size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    auto page = std::make_unique<KvPage>();
+    WillWrite(*page);
+    if (!on_disk()) {
       std::lock_guard lock(mutex_);
       page->frame_ = FreeFrame();
       if (!page->frame_) page->frame_ = NewFrame();
     }
-    std::memset(page->frame_.data(), 0, static_cast<std::size_t>(geometry_.PageBytes()));
+    pages.push_back(Own(std::move(page)));
   }
-  return Own(std::move(page));
+  if (on_disk()) return pages;
+  // By huge pages of the system, of which two threads would each make one for the same place.
+  const int64_t together = std::max<int64_t>(1, int64_t{kHugePage} / geometry_.PageBytes());
+  const auto clear = [&](int64_t task, int) {
+    for (int64_t i = task * together; i < std::min(n, (task + 1) * together); ++i) {
+      std::memset(pages[static_cast<std::size_t>(i)]->frame_.data(), 0,
+                  static_cast<std::size_t>(geometry_.PageBytes()));
+    }
+  };
+  const int64_t n_tasks = (n + together - 1) / together;
+  if (threads != nullptr) {
+    threads->Run(n_tasks, clear);
+  } else {
+    for (int64_t task = 0; task < n_tasks; ++task) clear(task, 0);
+  }
+  return pages;
 }
 
 std::shared_ptr<KvPage> KvPool::Adopt(std::shared_ptr<PageFile> file, uint64_t offset, uint64_t checksum) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "kv/page.h"
 #include "kv/page_io.h"
 #include "kv/traffic.h"
@@ -96,8 +97,11 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // What is written from now on goes there, and no longer to what is returned. on_disk() only.
   std::shared_ptr<PageFile> WriteTo(std::shared_ptr<PageFile> file);
 
-  // A page of zeros. Throws std::bad_alloc, and PageError where its file gives places at once.
-  std::shared_ptr<KvPage> Acquire();
+  // Pages of zeros. Throws std::bad_alloc, and PageError where their file gives places at once. Memory that
+  // was never used is the system's to make, which takes as long as the whole of what is written to it later:
+  // by all of these threads, where there are any.
+  std::vector<std::shared_ptr<KvPage>> Acquire(int64_t n, ThreadPool* threads);
+  std::shared_ptr<KvPage> Acquire() { return std::move(Acquire(1, nullptr).front()); }
   // The page will be written to: its file, where it gives places at once, gives one if it needs another.
   // Throws as Acquire does.
   void WillWrite(KvPage& page);

@@ -230,6 +230,23 @@ TEST(KvPool, WhatManyTokensNameStaysBeforeWhatOneNamedLater) {
   for (int i = 0; i < kOften; ++i) EXPECT_TRUE(store.pool->IsNear(*all[static_cast<std::size_t>(i)])) << i;
 }
 
+// Whatever their memory held before, and whoever makes it.
+TEST(KvPool, NewPagesHoldZeros) {
+  ThreadPool threads(3);
+  for (ThreadPool* const by : {static_cast<ThreadPool*>(nullptr), &threads}) {
+    const auto pool = KvPool::Create(kGeometry);
+    const int64_t n = 3 * (int64_t{kHugePage} / kGeometry.PageBytes()) + 1;
+    for (int pass = 0; pass < 2; ++pass) {
+      for (const auto& page : pool->Acquire(n, by)) {
+        const PinnedPage pinned = pool->Write(*page);
+        const auto bytes = std::span(pinned.data(), static_cast<std::size_t>(kGeometry.PageBytes()));
+        ASSERT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; }));
+        std::ranges::fill(bytes, std::byte{0xFF});
+      }
+    }
+  }
+}
+
 TEST(KvPool, APageThatIsWrittenAllTheTimeIsNotSentToDiskEachTime) {
   constexpr int64_t kFrames = 16 * kLeast;
   const Store store(kFrames);

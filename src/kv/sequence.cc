@@ -26,7 +26,7 @@ KvSequence::KvSequence(std::shared_ptr<KvPool> pool) : pool_(std::move(pool)) {
   nearly_.resize(tables_.size());
 }
 
-void KvSequence::Reserve(int64_t n) {
+void KvSequence::Reserve(int64_t n, ThreadPool* threads) {
   const std::size_t n_pages = static_cast<std::size_t>((n + kPageTokens - 1) / kPageTokens);
   const int64_t open = size_ / kPageTokens;  // the page that the next token goes to
   for (auto& table : tables_) {
@@ -44,7 +44,14 @@ void KvSequence::Reserve(int64_t n) {
         pool_->WillWrite(*page);
       }
     }
-    while (table.size() < n_pages) table.push_back(pool_->Acquire());
+  }
+  std::size_t n_new = 0;
+  for (const auto& table : tables_) n_new += n_pages - std::min(n_pages, table.size());
+  if (n_new == 0) return;
+  auto pages = pool_->Acquire(static_cast<int64_t>(n_new), threads);
+  auto next = pages.begin();
+  for (auto& table : tables_) {
+    while (table.size() < n_pages) table.push_back(std::move(*next++));
   }
 }
 

@@ -23,8 +23,8 @@ class KvSequence {
   int64_t size() const { return size_; }
 
   // Makes room for tokens [size(), n): pages exist and are this sequence's own. Throws std::bad_alloc; then
-  // nothing changed that a reader could see.
-  void Reserve(int64_t n);
+  // nothing changed that a reader could see. `threads`, where there are any, make the memory.
+  void Reserve(int64_t n, ThreadPool* threads = nullptr);
 
   // Writes n tokens from `token` on, for one layer and KV head, into reserved room. Row i of k is at
   // k + i * k_stride, [head_dim] floats. Different layers, heads and pages may be written at once.

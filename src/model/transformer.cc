@@ -308,7 +308,7 @@ Status Transformer::PrefillBlock(SequenceState& sequence, std::span<const int32_
   const int64_t embed = config_.embed_dim;
   ReserveForBlock(n, first);
   a.Reserve(config_, n);
-  sequence.kv.Reserve(first + n);
+  sequence.kv.Reserve(first + n, &pool_);
 
   constexpr int64_t kRows = 32;  // in one task
   pool_.Run((n + kRows - 1) / kRows, [&](int64_t task, int) {
@@ -357,7 +357,7 @@ Status Transformer::DecodeStep(std::span<const BatchItem> items) {
   for (int64_t i = 0; i < n; ++i) {
     const BatchItem& item = items[static_cast<std::size_t>(i)];
     LH_CHECK(item.tokens.size() == 1);
-    item.sequence->kv.Reserve(item.sequence->size() + 1);
+    item.sequence->kv.Reserve(item.sequence->size() + 1, &pool_);
     Embed(item.tokens[0], a.x.data() + i * embed);
   }
 
