@@ -60,6 +60,7 @@ class PairTile : public Bf16Tile<kV> {
     // By the keys' places in their page: what a row's sums are made of does not depend on where a tile
     // begins.
     for (int64_t from = begin_ / kKeys * kKeys; from < end_; from += kKeys) {
+      if (from + kKeys >= end_) this->FetchStates();
       Attend(from, std::max(begin_, from), std::min(end_, from + kKeys));
     }
     this->Merge();
@@ -142,7 +143,7 @@ class PairTile : public Bf16Tile<kV> {
         for (int v = 0; v < kV; ++v) sums[b][v] = _mm512_setzero_ps();
       }
       for (int64_t m = 0; m < rows_a_block; ++m) {
-        this->Prefetch(values + (j / kBlock * rows_a_block + m) * kMaxRun + first, last - first);
+        Prefetch(values + (j / kBlock * rows_a_block + m) * kMaxRun + first, last - first);
       }
       PairProducts<kV>(k + j * d_, d_, queries_, d_ / 2, sums);
       Keep(from, j, hides, sums, max);

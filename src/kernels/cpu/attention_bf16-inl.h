@@ -57,6 +57,101 @@ inline __m512i RoundedPairs(__m512 first, __m512 second) {
   return _mm512_mask_blend_epi16(0xAAAAAAAA, low, _mm512_add_epi32(_mm512_castps_si512(second), half));
 }
 
+// The dimensions that those from m on of q are turned with.
+struct PartnerBeside {
+  static __m512 Of(const float* q, int64_t m, const RotationTable&) {
+    return _mm512_permute_ps(_mm512_loadu_ps(q + m), 0b10110001);
+  }
+};
+struct PartnerInHalf {  // of whole vectors
+  static __m512 Of(const float* q, int64_t m, const RotationTable& table) {
+    return _mm512_loadu_ps(q + table.partner(m));
+  }
+};
+struct AnyPartner {
+  static __m512 Of(const float* q, int64_t m, const RotationTable& table) {
+    alignas(64) float partners[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) partners[lane] = q[table.partner(m + lane)];
+    return _mm512_load_ps(partners);
+  }
+};
+
+// R(x) q of a row, times its scale: as simd_attention.cc rotates, to the bit.
+template <typename Partner>
+class Rotation {
+ public:
+  Rotation(const RotatedRow& row, const RotationTable& table)
+      : q_(row.q),
+        table_(table),
+        low_(table.low_cos(row.x)),
+        high_(table.high_cos(row.x)),
+        scale_(_mm512_set1_ps(row.scale * kLog2E)) {}
+
+  // Dimensions m .. m + 15.
+  __m512 At(int64_t m) const {
+    const int64_t d = table_.head_dim();
+    const __m512 low_cos = _mm512_loadu_ps(low_ + m), low_sin = _mm512_loadu_ps(low_ + d + m);
+    const __m512 high_cos = _mm512_loadu_ps(high_ + m), high_sin = _mm512_loadu_ps(high_ + d + m);
+    const __m512 c = _mm512_fnmadd_ps(high_sin, low_sin, _mm512_mul_ps(high_cos, low_cos));
+    const __m512 s = _mm512_fmadd_ps(high_cos, low_sin, _mm512_mul_ps(high_sin, low_cos));
+    const __m512 turned =
+        _mm512_fmadd_ps(Partner::Of(q_, m, table_), s, _mm512_mul_ps(_mm512_loadu_ps(q_ + m), c));
+    return _mm512_mul_ps(turned, scale_);
+  }
+
+ private:
+  const float* q_;
+  const RotationTable& table_;
+  const float* low_;  // cosines, then sines
+  const float* high_;
+  __m512 scale_;
+};
+
+template <typename T>
+inline void Prefetch(const T* numbers, int64_t n) {
+  constexpr auto kLine = static_cast<int64_t>(64 / sizeof(T));
+  for (int64_t i = 0; i < n; i += kLine) {
+    _mm_prefetch(reinterpret_cast<const char*>(numbers + i), _MM_HINT_T0);
+  }
+}
+
+// queries[pair][row] = R(x) q, scaled, of rows [0, n_rows), a multiple of kLanes: those behind rows.size()
+// are zero.
+template <typename Partner>
+void PackWith(std::span<const RotatedRow> rows, int64_t n_rows, const RotationTable& table,
+              uint32_t* queries) {
+  const int64_t d = table.head_dim();
+  for (int64_t begin = 0; begin < n_rows; begin += kLanes) {
+    const int64_t n = std::clamp<int64_t>(static_cast<int64_t>(rows.size()) - begin, 0, kLanes);
+    for (int64_t p = 0; p < PackedPairs(d); p += kLanes) {
+      const bool whole = 2 * p + kLanes < d;  // else half of the pairs are behind the head's
+      __m512i block[kLanes];
+      for (int64_t lane = 0; lane < n; ++lane) {
+        const auto row = static_cast<std::size_t>(begin + lane);
+        // Queries of a head are far apart, and mostly in no near cache.
+        constexpr std::size_t kAhead = 6;
+        if (p == 0 && row + kAhead < rows.size()) Prefetch(rows[row + kAhead].q, d);
+        const Rotation<Partner> rotation(rows[row], table);
+        const __m512 low = rotation.At(2 * p);
+        const __m512 high = whole ? rotation.At(2 * p + kLanes) : _mm512_setzero_ps();
+        block[lane] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+      }
+      std::fill(block + n, block + kLanes, _mm512_setzero_si512());
+      Transpose(block);
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kLanes; ++i) _mm512_storeu_si512(queries + (p + i) * n_rows + begin, block[i]);
+    }
+  }
+}
+
+inline void Pack(std::span<const RotatedRow> rows, int64_t n_rows, const RotationTable& table,
+                 uint32_t* queries) {
+  const auto pack = table.layout() == PairLayout::kInterleaved ? PackWith<PartnerBeside>
+                    : table.n_pairs() % kLanes == 0            ? PackWith<PartnerInHalf>
+                                                               : PackWith<AnyPartner>;
+  pack(rows, n_rows, table, queries);
+}
+
 // The rows of a tile: kV vectors of them, those behind rows.size() zero. Who derives from it multiplies.
 template <int kV>
 class Bf16Tile {
@@ -91,18 +186,10 @@ class Bf16Tile {
       sum_[r] = 0;
     }
     std::fill_n(values_, d_ * kRows, 0.0f);
-    Pack(table);
+    Pack(rows, kRows, table, queries_);
   }
 
  protected:
-  template <typename T>
-  static void Prefetch(const T* numbers, int64_t n) {
-    constexpr auto kLine = static_cast<int64_t>(64 / sizeof(T));
-    for (int64_t i = 0; i < n; i += kLine) {
-      _mm_prefetch(reinterpret_cast<const char*>(numbers + i), _MM_HINT_T0);
-    }
-  }
-
   // Whether some row does not see all keys [begin, end).
   bool Hides(int64_t begin, int64_t end) const {
     bool hides = false;
@@ -122,6 +209,16 @@ class Bf16Tile {
         const __m512i at = _mm512_set1_epi32(static_cast<int32_t>(key + b));
         const __mmask16 seen = _mm512_cmple_epi32_mask(first, at) & _mm512_cmpgt_epi32_mask(last, at);
         sums[b][v] = _mm512_mask_mov_ps(hidden, seen, sums[b][v]);
+      }
+    }
+  }
+
+  // Asks for the rows' states, which Merge will change: those of many queries fill more than the second
+  // cache.
+  void FetchStates() const {
+    for (const RotatedRow& row : rows_) {
+      for (int64_t m = 0; m < d_ + 2; m += kLanes) {
+        _mm_prefetch(reinterpret_cast<const char*>(row.state + m), _MM_HINT_T1);
       }
     }
   }
@@ -179,42 +276,6 @@ class Bf16Tile {
   alignas(64) float sum_[kRows];
 
  private:
-  // queries_[pair][row] = R(x) q, scaled.
-  void Pack(const RotationTable& table) {
-    const auto rotate = N_AVX3::AttentionTable()->rotate;
-    const int64_t n_pairs = PackedPairs(d_);
-    alignas(64) float rotated[kLanes][kMaxHeadDim];
-    for (int v = 0; v < kV; ++v) {
-      const auto begin = static_cast<std::size_t>(v * kLanes);
-      const auto n = static_cast<int64_t>(std::min(rows_.size(), begin + kLanes)) - v * kLanes;
-      for (std::size_t r = begin; r < std::min(rows_.size(), begin + kLanes); ++r) {
-        // Queries of a head are far apart, and mostly in no near cache.
-        constexpr std::size_t kAhead = 6;
-        if (r + kAhead < rows_.size()) Prefetch(rows_[r + kAhead].q, d_);
-        rotate(rows_[r].q, rows_[r].x, table, rotated[r - begin]);
-      }
-      for (int64_t p = 0; p < n_pairs; p += kLanes) {
-        const bool whole = 2 * p + kLanes < d_;  // else half of the pairs are behind the head's
-        __m512i block[16];
-#pragma GCC unroll 16
-        for (int lane = 0; lane < 16; ++lane) {
-          if (lane >= n) {
-            block[lane] = _mm512_setzero_si512();
-            continue;
-          }
-          const __m512 scale = _mm512_set1_ps(rows_[begin + static_cast<std::size_t>(lane)].scale * kLog2E);
-          const float* const q = rotated[lane] + 2 * p;
-          const __m512 low = _mm512_mul_ps(_mm512_load_ps(q), scale);
-          const __m512 high = whole ? _mm512_mul_ps(_mm512_load_ps(q + kLanes), scale) : _mm512_setzero_ps();
-          block[lane] = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
-        }
-        Transpose(block);
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; ++i) _mm512_storeu_si512(queries_ + (p + i) * kRows + v * kLanes, block[i]);
-      }
-    }
-  }
-
   alignas(64) int32_t first_[kRows];
   alignas(64) int32_t last_[kRows];
 };
