@@ -135,6 +135,18 @@ constexpr Operation kOperations[] = {
        Give(rows.indices.data(), by.indices_at_least(rows.a.data() + at, kWidth, kBound, rows.indices.data()),
             given);
      }},
+    {"cut", 4,
+     [](const VectorKernels& by, Rows& rows, int64_t at, std::vector<float>* given) {
+       const ScoreCut cut = by.cut(rows.a.data() + at, kWidth, 16, 20);
+       benchmark::DoNotOptimize(cut);
+       Give(&cut.n, 1, given);
+     }},
+    {"fold_largest", 4,
+     [](const VectorKernels& by, Rows& rows, int64_t at, std::vector<float>* given) {
+       constexpr int64_t kPieces = 4 * kFoldWidth;
+       by.fold_largest(rows.a.data() + at, kWidth, kPieces, rows.out.data() + at);
+       Give(rows.out.data() + at, kPieces, given);
+     }},
     {"exp_sum", 4, [](const VectorKernels& by, Rows& rows, int64_t at, std::vector<float>* given) {
        const double mean = by.exp_sum(rows.a.data() + at, kWidth, 5) / kWidth;
        benchmark::DoNotOptimize(mean);

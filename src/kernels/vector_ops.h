@@ -21,6 +21,16 @@ struct ScoreRange {
   float largest = -std::numeric_limits<float>::infinity();
 };
 
+inline constexpr float kWorstScore = -std::numeric_limits<float>::infinity();
+
+// `n` scores are at least `at`, and fewer than are wanted at least `above`; none are where that is no number.
+// Where fewer are numbers above kWorstScore, `at` is kWorstScore and stands for what is no number too.
+struct ScoreCut {
+  float at;
+  float above;
+  int64_t n;
+};
+
 struct VectorKernels {
   // out[n] = x / sqrt(mean(x^2) + epsilon) * weight. (RMSNorm: Zhang and Sennrich 2019.) out may be x.
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int64_t n, float* out);
@@ -45,11 +55,17 @@ struct VectorKernels {
   // What is no number is never.
   int64_t (*count_at_least)(const float* scores, int64_t n, float least);
   int64_t (*indices_at_least)(const float* scores, int64_t n, float least, int32_t* indices);
+  // Cuts off at least `wanted` of the n best scores, and at most `most` where no equal ones prevent it.
+  ScoreCut (*cut)(const float* scores, int64_t n, int64_t wanted, int64_t most);
+  // largest[j] = the largest of scores j, j + width, j + 2 width, ...; width <= n, a multiple of kFoldWidth.
+  // What is no number is never; where nothing is one, kWorstScore.
+  void (*fold_largest)(const float* scores, int64_t n, int64_t width, float* largest);
   // The sum of exp(score - largest) of scores [n], of which none is above `largest`.
   double (*exp_sum)(const float* scores, int64_t n, float largest);
 };
 
 inline constexpr int64_t kIndexRoom = 16;
+inline constexpr int64_t kFoldWidth = 16;
 
 std::span<const Implementation<VectorKernels>> VectorImplementations();
 // The first of them that runs here.

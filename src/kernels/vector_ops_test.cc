@@ -138,6 +138,24 @@ TEST_P(VectorOpsTest, RotateKeepsNormsAndAddsAngles) {
   }
 }
 
+// What is stored does not depend on the processor.
+TEST_P(VectorOpsTest, RotatesToTheSameBits) {
+  for (const PairLayout layout : {PairLayout::kInterleaved, PairLayout::kHalfSplit}) {
+    for (const auto& [n_pairs, head_dim] : {std::pair(32, 64), {16, 64}, {40, 80}, {12, 80}, {5, 13}}) {
+      std::vector<double> theta;
+      for (int m = 0; m < n_pairs; ++m) theta.push_back(std::pow(10000.0, -m / 32.0));
+      const RotationTable table(theta, head_dim, layout, 6000);
+      std::vector<float> x = Random(head_dim, 5);
+      std::vector<float> rotated(x.size()), expected(x.size());
+      kernels().rotate(x.data(), 4321, table, rotated.data());
+      VectorImplementations().back().table->rotate(x.data(), 4321, table, expected.data());
+      EXPECT_EQ(rotated, expected) << n_pairs << " of " << head_dim;
+      kernels().rotate(x.data(), 4321, table, x.data());
+      EXPECT_EQ(x, expected) << n_pairs << " of " << head_dim << " in place";
+    }
+  }
+}
+
 TEST_P(VectorOpsTest, ScoresAreComparedAsNumbers) {
   std::mt19937 random(9);
   for (const int64_t n : {0, 1, 7, 8, 15, 16, 17, 33, 100}) {
@@ -169,6 +187,62 @@ TEST_P(VectorOpsTest, ScoresAreComparedAsNumbers) {
   const std::vector<float> bad(20, NAN);
   EXPECT_EQ(kernels().range(bad.data(), 20).least, INFINITY);
   EXPECT_EQ(kernels().range(bad.data(), 20).largest, -INFINITY);
+}
+
+// Where scores lie decides which are cut off: every implementation finds the same place.
+TEST_P(VectorOpsTest, ScoresAreCutBelowTheBest) {
+  std::mt19937 random(10);
+  for (const int64_t n : {1, 2, 15, 16, 33, 100}) {
+    for (const uint32_t n_distinct : {1u, 5u, 1u << 20}) {
+      std::vector<float> scores;
+      for (int64_t i = 0; i < n; ++i) {
+        scores.push_back(random() % 7 == 0 ? NAN : static_cast<float>(random() % n_distinct));
+      }
+      std::vector<float> sorted = scores;
+      std::erase_if(sorted, [](float score) { return std::isnan(score); });
+      std::sort(sorted.begin(), sorted.end(), std::greater<>());
+      const auto n_numbers = static_cast<int64_t>(sorted.size());
+      for (int64_t wanted = 1; wanted <= n; wanted += 1 + n / 9) {
+        const ScoreCut cut = kernels().cut(scores.data(), n, wanted, wanted + wanted / 4);
+        const ScoreCut of_reference =
+            VectorImplementations().back().table->cut(scores.data(), n, wanted, wanted + wanted / 4);
+        EXPECT_EQ(cut.at, of_reference.at);
+        EXPECT_EQ(cut.n, of_reference.n);
+        const auto n_at_least = [&](float at) {
+          return std::count_if(sorted.begin(), sorted.end(), [at](float score) { return score >= at; });
+        };
+        if (wanted > n_numbers) {
+          EXPECT_EQ(cut.at, kWorstScore);
+          EXPECT_EQ(cut.n, n);
+          continue;
+        }
+        EXPECT_EQ(cut.n, n_at_least(cut.at));
+        EXPECT_GE(cut.n, wanted);
+        EXPECT_LT(n_at_least(cut.above), wanted);
+        const float last = sorted[static_cast<std::size_t>(wanted - 1)];
+        if (n_at_least(last) <= wanted + wanted / 4) {
+          EXPECT_LE(cut.n, wanted + wanted / 4);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(VectorOpsTest, FoldingLeavesTheLargestOfEachLane) {
+  std::mt19937 random(11);
+  for (const int64_t width : {kFoldWidth, 3 * kFoldWidth}) {
+    for (const int64_t n : {width, width + 1, 2 * width - 1, 2 * width, 7 * width + 5}) {
+      std::vector<float> scores, expected(static_cast<std::size_t>(width), kWorstScore);
+      for (int64_t i = 0; i < n; ++i) {
+        scores.push_back(random() % 3 == 0 ? NAN : static_cast<float>(random() % 100) - 50);
+        float& largest = expected[static_cast<std::size_t>(i % width)];
+        if (scores.back() > largest) largest = scores.back();
+      }
+      std::vector<float> folded(expected.size());
+      kernels().fold_largest(scores.data(), n, width, folded.data());
+      EXPECT_EQ(folded, expected);
+    }
+  }
 }
 
 TEST_P(VectorOpsTest, ExpSumIsOfEveryScore) {

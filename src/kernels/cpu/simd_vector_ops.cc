@@ -13,6 +13,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/simd_kernels.h"
 #include "kernels/ref/vector_ops.h"
+#include "kernels/score_cut.h"
 #include "kernels/vector_ops.h"
 
 // Nothing for the scalar target that Highway insists on: ref/ is below AVX2.
@@ -27,6 +28,7 @@ using Vec = hn::Vec<Tag>;
 
 constexpr Tag kTag;
 constexpr int64_t kLanes = HWY_MAX_BYTES / sizeof(float);
+constexpr int64_t kMostRotated = 256;  // numbers of a head; longer ones go one by one
 
 void RmsNorm(const float* x, const float* weight, float epsilon, int64_t n, float* out) {
   Vec even = hn::Zero(kTag);
@@ -153,6 +155,28 @@ void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
   ref::kVectorOps.from_q8_each(in + i, scales + i, n - i, out + i);
 }
 
+// As ref/ does it, to the bit: stored keys do not depend on the processor.
+void Rotate(const float* in, int64_t x, const RotationTable& table, float* out) {
+  const int64_t d = table.head_dim();
+  const int64_t n_pairs = table.n_pairs();
+  const bool interleaved = table.layout() == PairLayout::kInterleaved;
+  if (d % kLanes != 0 || d > kMostRotated || (!interleaved && n_pairs % kLanes != 0))
+    return ref::kVectorOps.rotate(in, x, table, out);
+  HWY_ALIGN float rotated[kMostRotated];  // out may be in
+  for (int64_t m = 0; m < d; m += kLanes) {
+    const Vec low_cos = hn::LoadU(kTag, table.low_cos(x) + m),
+              low_sin = hn::LoadU(kTag, table.low_sin(x) + m);
+    const Vec high_cos = hn::LoadU(kTag, table.high_cos(x) + m),
+              high_sin = hn::LoadU(kTag, table.high_sin(x) + m);
+    const Vec c = hn::Sub(hn::Mul(high_cos, low_cos), hn::Mul(high_sin, low_sin));
+    const Vec s = hn::Add(hn::Mul(high_sin, low_cos), hn::Mul(high_cos, low_sin));
+    const Vec own = hn::LoadU(kTag, in + m);
+    const Vec partner = interleaved ? hn::Reverse2(kTag, own) : hn::LoadU(kTag, in + table.partner(m));
+    hn::Store(hn::Add(hn::Mul(own, c), hn::Mul(partner, s)), kTag, rotated + m);
+  }
+  std::copy_n(rotated, d, out);
+}
+
 // Four at a time, each of which would wait for its last comparison.
 ScoreRange RangeOf(const float* scores, int64_t n) {
   constexpr int64_t kVectors = 4;
@@ -255,6 +279,21 @@ int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* ind
   return count;
 }
 
+void FoldLargest(const float* scores, int64_t n, int64_t width, float* largest) {
+  static_assert(kFoldWidth % kLanes == 0);
+  for (int64_t j = 0; j < width; j += kLanes) {
+    Vec most = hn::Set(kTag, kWorstScore);
+    const auto take = [&](Vec score) { most = hn::IfThenElse(hn::Gt(score, most), score, most); };
+    int64_t i = j;
+    for (; i + kLanes <= n; i += width) take(hn::LoadU(kTag, scores + i));
+    if (i < n) {
+      const auto rest = hn::FirstN(kTag, static_cast<std::size_t>(n - i));
+      take(hn::IfThenElse(rest, hn::MaskedLoad(rest, kTag, scores + i), hn::Set(kTag, kWorstScore)));
+    }
+    hn::StoreU(most, kTag, largest + j);
+  }
+}
+
 double ExpSum(const float* scores, int64_t n, float largest) {
   constexpr int64_t kBlock = 1024;  // is summed in float32, blocks in float64
   const Vec most = hn::Set(kTag, largest);
@@ -279,20 +318,21 @@ double ExpSum(const float* scores, int64_t n, float largest) {
 }  // namespace
 
 const VectorKernels* VectorTable() {
-  static const VectorKernels kTable = {
-      .rms_norm = RmsNorm,
-      .add = Add,
-      .silu_mul = SiluMul,
-      .rotate = ref::kVectorOps.rotate,  // one key per token and head: not hot
-      .to_bf16 = ToBf16,
-      .from_bf16 = FromBf16,
-      .to_q8 = ToQ8,
-      .from_q8 = FromQ8,
-      .from_q8_each = FromQ8Each,
-      .range = RangeOf,
-      .count_at_least = CountAtLeast,
-      .indices_at_least = IndicesAtLeast,
-      .exp_sum = ExpSum};
+  static const VectorKernels kTable = {.rms_norm = RmsNorm,
+                                       .add = Add,
+                                       .silu_mul = SiluMul,
+                                       .rotate = Rotate,
+                                       .to_bf16 = ToBf16,
+                                       .from_bf16 = FromBf16,
+                                       .to_q8 = ToQ8,
+                                       .from_q8 = FromQ8,
+                                       .from_q8_each = FromQ8Each,
+                                       .range = RangeOf,
+                                       .count_at_least = CountAtLeast,
+                                       .indices_at_least = IndicesAtLeast,
+                                       .cut = FindCut<RangeOf, CountAtLeast>,
+                                       .fold_largest = FoldLargest,
+                                       .exp_sum = ExpSum};
   return &kTable;
 }
 

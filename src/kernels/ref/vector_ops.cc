@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/score_cut.h"
+
 namespace longheads::ref {
 namespace {
 
@@ -94,6 +96,14 @@ int64_t IndicesAtLeast(const float* scores, int64_t n, float least, int32_t* ind
   return count;
 }
 
+void FoldLargest(const float* scores, int64_t n, int64_t width, float* largest) {
+  std::fill_n(largest, width, kWorstScore);
+  for (int64_t i = 0; i < n; ++i) {
+    float& most = largest[i % width];
+    if (scores[i] > most) most = scores[i];
+  }
+}
+
 double ExpSum(const float* scores, int64_t n, float largest) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(std::exp(scores[i] - largest));
@@ -114,6 +124,8 @@ const VectorKernels kVectorOps = {.rms_norm = RmsNorm,
                                   .range = RangeOf,
                                   .count_at_least = CountAtLeast,
                                   .indices_at_least = IndicesAtLeast,
+                                  .cut = FindCut<RangeOf, CountAtLeast>,
+                                  .fold_largest = FoldLargest,
                                   .exp_sum = ExpSum};
 
 }  // namespace longheads::ref
