@@ -11,6 +11,7 @@
 #include "attention/state_archive.h"
 #include "attention/top_k.h"
 #include "base/check.h"
+#include "kernels/vector_ops.h"
 
 namespace longheads {
 
@@ -441,12 +442,9 @@ void LongHeads::ScoreChunks(const QueryBlock& block, int64_t first, int64_t last
   }
   if (options_.select == LongHeadsOptions::Grouping::kHead) return;
   for (int64_t t = 0; t < last - first; ++t) {  // the group's sum takes every head's place
-    float* const rows = scratch.scores.data() + t * group * n_chunks;
-    for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
-      float sum = 0;
-      for (int64_t g = 0; g < group; ++g) sum += rows[g * n_chunks + chunk];
-      for (int64_t g = 0; g < group; ++g) rows[g * n_chunks + chunk] = sum;
-    }
+    float* const sums = scratch.scores.data() + t * group * n_chunks;
+    for (int64_t g = 1; g < group; ++g) FastestVectorKernels().add(sums, sums + g * n_chunks, n_chunks);
+    for (int64_t g = 1; g < group; ++g) std::copy_n(sums, n_chunks, sums + g * n_chunks);
   }
 }
 
