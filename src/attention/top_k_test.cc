@@ -33,6 +33,11 @@ TEST(TopK, TakesTheLowerOfEqualOnes) {
   EXPECT_EQ(Chosen({-most, most, 1, most, -most}, 4), (std::vector<int32_t>{0, 1, 2, 3}));
 }
 
+TEST(TopK, FindsWhatLiesNextToZero) {
+  EXPECT_EQ(Chosen({-0.0f, 1, 1.4e-45f}, 2), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(Chosen({-1.4e-45f, -0.0f, 1.4e-45f, 0.0f, 2.8e-45f}, 3), (std::vector<int32_t>{1, 2, 4}));
+}
+
 TEST(TopK, FindsItsWayAmongFarOutliers) {
   std::vector<float> scores;
   for (int i = 0; i < 200; ++i) scores.push_back(static_cast<float>(i * 37 % 200) * 1e-30f);

@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/text_input.h"
+#include "engine/engine.h"
 #include "engine/esa_compression.h"
 
 namespace longheads {
@@ -82,12 +83,12 @@ void AddFitEsaCommand(CLI::App& program, Command& command) {
       ->group(group);
   app->add_option("--n-local", options->n_local, "n_local of --attn esa that it is for (default: esa's own)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, kMostTokens))
       ->group(group);
   app->add_option("--dim", options->dim,
                   "the most that --attn esa,dim= may ask for (default: all there are, at most 256)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, kMostTokens))
       ->group(group);
   app->add_option("--recall", options->recall_file,
                   "then read this text by exact scores, and say how much of each choice is found in fewer "

@@ -60,6 +60,16 @@ std::string NoOption(const CLI::App& app, std::string_view name) {
   return sentence + meant.insert(meant.find('\'') + 1, "--");
 }
 
+// Why an option that takes a number does not take this.
+std::string_view WhyNoNumber(const std::string& value) {
+  const std::string_view digits = std::string_view(value).substr(value.starts_with('-') ? 1 : 0);
+  if (!digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos)
+    return "which is too large";
+  char* end = nullptr;
+  (void)std::strtod(value.c_str(), &end);
+  return !value.empty() && *end == '\0' ? "but must be a whole number" : "but must be a number";
+}
+
 }  // namespace
 
 std::string UnknownCommand(const CLI::App& program, std::span<const char* const> arguments) {
@@ -98,26 +108,27 @@ std::string UnknownOption(const CLI::App& program, std::span<const char* const> 
 std::string WhatIsWrong(const CLI::ParseError& error, const CLI::App& program) {
   const CLI::App* app = &program;
   while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  const auto kind = static_cast<CLI::ExitCodes>(error.get_exit_code());
   std::string sentence = error.what();
   constexpr std::string_view kUnconverted = "Could not convert: ", kEquals = " = ", kIs = ": is ";
   const std::size_t equals = sentence.find(kEquals);
   const std::size_t colon = sentence.find(": ");
-  if (sentence.starts_with(kUnconverted) && equals != std::string::npos) {
+  if (kind == CLI::ExitCodes::ConversionError && sentence.starts_with(kUnconverted) &&
+      equals != std::string::npos) {
     const std::string name = sentence.substr(kUnconverted.size(), equals - kUnconverted.size());
     const std::string value = sentence.substr(equals + kEquals.size());
     const CLI::Option* const option = app->get_option_no_throw(name);
-    char* end = nullptr;
-    (void)std::strtod(value.c_str(), &end);
     if (option != nullptr && option->get_items_expected_max() == 0) {
       sentence = fmt::format("{} takes no value", name);
     } else {
-      sentence =
-          fmt::format("{} is '{}', but must be a {}", name, value,
-                      !value.empty() && *end == '\0' ? "whole number" : "number, written in digits alone");
+      sentence = fmt::format("{} is '{}', {}", name, value, WhyNoNumber(value));
     }
-  } else if (sentence.ends_with(" missing") &&
-             colon != std::string::npos) {  // "--temp: 1 required T missing"
-    sentence = fmt::format("{} needs a value", sentence.substr(0, colon));
+  } else if (kind == CLI::ExitCodes::ArgumentMismatch && colon != std::string::npos) {
+    // "--temp: 1 required T missing", "--threads: At Most 1 required but received 2"
+    sentence = sentence.substr(0, colon) +
+               (sentence.ends_with(" missing") ? " needs a value" : " has more values than it takes");
+  } else if (kind == CLI::ExitCodes::ExtrasError) {
+    sentence = fmt::format("there is no place for '{}'", fmt::join(app->remaining(), " "));
   } else if (const std::size_t is = sentence.find(kIs); is != std::string::npos && is == colon) {
     sentence.erase(is, 1);
   }

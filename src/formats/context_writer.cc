@@ -250,8 +250,8 @@ Result<ContextWriter::Resumed> ContextWriter::GoOn(std::unique_ptr<ContextWriter
                                                    const CheckpointRef& from, const Check& check) {
   if (writer->frame_.superblock.sequence > kMostSequence / 2) {
     return InvalidInput(fmt::format(
-        "{}: its superblocks have numbers that no writer comes to, and it is not gone on with; the file is "
-        "damaged",
+        "{}: its superblocks have numbers that no writer comes to: it can be read, but not gone on with; "
+        "ingest the text anew",
         writer->written_));
   }
   LH_ASSIGN(ContextChain chain, ReadNewest(writer->file_, writer->frame_, from));

@@ -138,12 +138,13 @@ struct PagesCase {
   int64_t d;
   int64_t n_keys;
 
-  PagesCase(int64_t head_dim, int64_t rows, int64_t keys) : d(head_dim), n_keys(keys) {
+  PagesCase(int64_t head_dim, int64_t rows, int64_t keys, PairLayout layout = PairLayout::kHalfSplit)
+      : d(head_dim), n_keys(keys) {
     const VectorKernels& conversions = FastestVectorKernels();
     const int64_t n_pages = (keys + kMaxRun - 1) / kMaxRun;
     numbers.resize(n_pages * 2 * kMaxRun * d);
     for (int64_t page = 0; page < n_pages; ++page) {
-      Case& c = cases.emplace_back(d, rows, std::min(kMaxRun, keys - page * kMaxRun), PairLayout::kHalfSplit,
+      Case& c = cases.emplace_back(d, rows, std::min(kMaxRun, keys - page * kMaxRun), layout,
                                    static_cast<unsigned>(page + 1));
       BFloat16* const to = numbers.data() + page * 2 * kMaxRun * d;
       for (auto [floats, at] : {std::pair(&c.k, to), std::pair(&c.v, to + kMaxRun * d)}) {
@@ -397,16 +398,18 @@ TEST_P(Bf16ProductsTest, EqualFloat64WithinTheirRounding) {
   for (const int64_t d : {16, 64, 80, 96, 128, 256}) {
     for (const int64_t n_rows : {1, 2, 15, 16, 17, 31, 32, 33, 48, 49, 97}) {
       for (const int64_t n_keys : {1, 5, 7, 8, 9, 127, 128, 129, 255, 256}) {
-        const PagesCase c(d, n_rows, n_keys);
-        std::vector<float> states;
-        const auto rows = c.Rows(states);
-        kernels().attend_bf16(rows, c.all(), c.cases[0].table, workspace());
-        for (int64_t r = 0; r < n_rows; ++r) {
-          std::vector<float> out(d);
-          FinishState(rows[r].state, d, out.data());
-          const auto [expected, of] = c.cases[0].Expected(rows[r]);
-          const double bound = of.Bf16Bound(d, n_keys);
-          for (int64_t m = 0; m < d; ++m) ASSERT_NEAR(out[m], expected[m], bound) << d << " " << n_keys;
+        for (const PairLayout layout : {PairLayout::kInterleaved, PairLayout::kHalfSplit}) {
+          const PagesCase c(d, n_rows, n_keys, layout);
+          std::vector<float> states;
+          const auto rows = c.Rows(states);
+          kernels().attend_bf16(rows, c.all(), c.cases[0].table, workspace());
+          for (int64_t r = 0; r < n_rows; ++r) {
+            std::vector<float> out(d);
+            FinishState(rows[r].state, d, out.data());
+            const auto [expected, of] = c.cases[0].Expected(rows[r]);
+            const double bound = of.Bf16Bound(d, n_keys);
+            for (int64_t m = 0; m < d; ++m) ASSERT_NEAR(out[m], expected[m], bound) << d << " " << n_keys;
+          }
         }
       }
     }

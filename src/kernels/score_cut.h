@@ -14,7 +14,8 @@ namespace longheads {
 
 // The one with as many floats above as below it, in [low, high].
 inline float FloatBetween(float low, float high) {
-  const auto rank = [](int32_t bits) { return bits < 0 ? bits ^ 0x7FFFFFFF : bits; };
+  // Neighbours are one apart, and the two zeros one number; its own inverse.
+  const auto rank = [](int32_t bits) { return bits < 0 ? std::numeric_limits<int32_t>::min() - bits : bits; };
   const int64_t sum = int64_t{rank(std::bit_cast<int32_t>(low))} + rank(std::bit_cast<int32_t>(high));
   return std::bit_cast<float>(rank(static_cast<int32_t>(sum >> 1)));
 }

@@ -146,12 +146,16 @@ TEST_P(VectorOpsTest, RotatesToTheSameBits) {
       for (int m = 0; m < n_pairs; ++m) theta.push_back(std::pow(10000.0, -m / 32.0));
       const RotationTable table(theta, head_dim, layout, 6000);
       std::vector<float> x = Random(head_dim, 5);
+      x[static_cast<std::size_t>(head_dim - 3)] = -0.0f;
       std::vector<float> rotated(x.size()), expected(x.size());
       kernels().rotate(x.data(), 4321, table, rotated.data());
       VectorImplementations().back().table->rotate(x.data(), 4321, table, expected.data());
-      EXPECT_EQ(rotated, expected) << n_pairs << " of " << head_dim;
+      const auto same = [&](const std::vector<float>& one) {
+        return std::memcmp(one.data(), expected.data(), sizeof(float) * expected.size()) == 0;
+      };
+      EXPECT_TRUE(same(rotated)) << n_pairs << " of " << head_dim;
       kernels().rotate(x.data(), 4321, table, x.data());
-      EXPECT_EQ(x, expected) << n_pairs << " of " << head_dim << " in place";
+      EXPECT_TRUE(same(x)) << n_pairs << " of " << head_dim << " in place";
     }
   }
 }
@@ -196,10 +200,13 @@ TEST_P(VectorOpsTest, ScoresAreCutBelowTheBest) {
     for (const uint32_t n_distinct : {1u, 5u, 1u << 20}) {
       std::vector<float> scores;
       for (int64_t i = 0; i < n; ++i) {
-        scores.push_back(random() % 7 == 0 ? NAN : static_cast<float>(random() % n_distinct));
+        const float special[] = {NAN,      INFINITY,  -INFINITY, 0.0f, -0.0f,
+                                 1.4e-45f, -1.4e-45f, 2.8e-45f,  1,    3e38f};
+        scores.push_back(random() % 3 == 0 ? special[random() % std::size(special)]
+                                           : static_cast<float>(random() % n_distinct));
       }
       std::vector<float> sorted = scores;
-      std::erase_if(sorted, [](float score) { return std::isnan(score); });
+      std::erase_if(sorted, [](float score) { return std::isnan(score) || score == kWorstScore; });
       std::sort(sorted.begin(), sorted.end(), std::greater<>());
       const auto n_numbers = static_cast<int64_t>(sorted.size());
       for (int64_t wanted = 1; wanted <= n; wanted += 1 + n / 9) {
@@ -213,7 +220,6 @@ TEST_P(VectorOpsTest, ScoresAreCutBelowTheBest) {
         };
         if (wanted > n_numbers) {
           EXPECT_EQ(cut.at, kWorstScore);
-          EXPECT_EQ(cut.n, n);
           continue;
         }
         EXPECT_EQ(cut.n, n_at_least(cut.at));

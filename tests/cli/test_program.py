@@ -807,8 +807,10 @@ class BadInput(unittest.TestCase):
         self.refused("run", "-m", MODELS / "quantised.gguf", "--no-chat", "-p", "x", "--compute", "int8", "--packed-weights", "on",
                      says=["--packed-weights on has no effect where prompts are multiplied in int8"])
         self.refused(*model, "--seed", -3, says=["--seed is -3, but must be 0 or more; 'longheads run --help' says more"])
-        for words, says in ((["-n", "5k"], "--predict is '5k', but must be a number, written in digits alone"), (["--temp"], "--temp needs a value"),
-                            (["-t", "1.5"], "--threads is '1.5', but must be a whole number"), (["--json=maybe"], "--json takes no value")):
+        for words, says in ((["-n", "5k"], "--predict is '5k', but must be a number"), (["--temp"], "--temp needs a value"),
+                            (["-t", "1.5"], "--threads is '1.5', but must be a whole number"), (["--json=maybe"], "--json takes no value"),
+                            (["-t", "99999999999"], "--threads is '99999999999', which is too large"),
+                            (["-t", "1", "-t", "2"], "--threads has more values than it takes")):
             self.refused(*model, *words, says=["longheads: " + says])
         self.refused(says=["which command of 'longheads'?", "ingest"])
         self.refused("context", says=["which command of 'longheads context'?", "info, verify, append, export"])
@@ -820,6 +822,7 @@ class BadInput(unittest.TestCase):
         self.refused(*model, "--kvram", "1g", says=["no option --kvram", "did you mean '--kv-ram'"])
         self.refused("ask", "book.lhctx", "-q", "who?", "--attn", "full", says=["'longheads ask' has no option --attn"])
         self.refused("run", "-p", "--attn", "-Z", says=["no option -Z"])
+        self.refused("context", "info", "a", "missing", says=["there is no place for 'missing'"])
 
     def test_what_has_no_effect_is_noted(self):
         said = run("run", "-m", MODELS / "plain.gguf", "--no-chat", "-p", "x", "-n", 1, "--top-p", 0.5, "--seed", 7)

@@ -160,7 +160,9 @@ void Rotate(const float* in, int64_t x, const RotationTable& table, float* out) 
   const int64_t d = table.head_dim();
   const int64_t n_pairs = table.n_pairs();
   const bool interleaved = table.layout() == PairLayout::kInterleaved;
-  if (d % kLanes != 0 || d > kMostRotated || (!interleaved && n_pairs % kLanes != 0))
+  const bool beside = interleaved && 2 * n_pairs == d;  // what is not turned has no partner
+  const bool in_half = !interleaved && n_pairs % kLanes == 0;
+  if (d % kLanes != 0 || d > kMostRotated || !(beside || in_half))
     return ref::kVectorOps.rotate(in, x, table, out);
   HWY_ALIGN float rotated[kMostRotated];  // out may be in
   for (int64_t m = 0; m < d; m += kLanes) {
