@@ -441,9 +441,10 @@ void LongHeads::ScoreChunks(const QueryBlock& block, int64_t first, int64_t last
     }
   }
   if (options_.select == LongHeadsOptions::Grouping::kHead) return;
+  const auto add = FastestVectorKernels().add;
   for (int64_t t = 0; t < last - first; ++t) {  // the group's sum takes every head's place
     float* const sums = scratch.scores.data() + t * group * n_chunks;
-    for (int64_t g = 1; g < group; ++g) FastestVectorKernels().add(sums, sums + g * n_chunks, n_chunks);
+    for (int64_t g = 1; g < group; ++g) add(sums, sums + g * n_chunks, n_chunks);
     for (int64_t g = 1; g < group; ++g) std::copy_n(sums, n_chunks, sums + g * n_chunks);
   }
 }

@@ -97,9 +97,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // What is written from now on goes there, and no longer to what is returned. on_disk() only.
   std::shared_ptr<PageFile> WriteTo(std::shared_ptr<PageFile> file);
 
-  // Pages of zeros. Throws std::bad_alloc, and PageError where their file gives places at once. Memory that
-  // was never used is the system's to make, which takes as long as the whole of what is written to it later:
-  // by all of these threads, where there are any.
+  // Pages of zeros, by all of these threads where there are any: memory that was never used is made by the
+  // system as it is first written to. Throws std::bad_alloc, and PageError where their file gives places at
+  // once.
   std::vector<std::shared_ptr<KvPage>> Acquire(int64_t n, ThreadPool* threads);
   std::shared_ptr<KvPage> Acquire() { return std::move(Acquire(1, nullptr).front()); }
   // The page will be written to: its file, where it gives places at once, gives one if it needs another.

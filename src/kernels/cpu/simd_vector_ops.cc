@@ -11,6 +11,7 @@
 
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "kernels/attention.h"
 #include "kernels/cpu/simd_kernels.h"
 #include "kernels/ref/vector_ops.h"
 #include "kernels/score_cut.h"
@@ -28,7 +29,6 @@ using Vec = hn::Vec<Tag>;
 
 constexpr Tag kTag;
 constexpr int64_t kLanes = HWY_MAX_BYTES / sizeof(float);
-constexpr int64_t kMostRotated = 256;  // numbers of a head; longer ones go one by one
 
 void RmsNorm(const float* x, const float* weight, float epsilon, int64_t n, float* out) {
   Vec even = hn::Zero(kTag);
@@ -162,9 +162,9 @@ void Rotate(const float* in, int64_t x, const RotationTable& table, float* out) 
   const bool interleaved = table.layout() == PairLayout::kInterleaved;
   const bool beside = interleaved && 2 * n_pairs == d;  // what is not turned has no partner
   const bool in_half = !interleaved && n_pairs % kLanes == 0;
-  if (d % kLanes != 0 || d > kMostRotated || !(beside || in_half))
+  if (d % kLanes != 0 || d > kMaxHeadDim || !(beside || in_half))
     return ref::kVectorOps.rotate(in, x, table, out);
-  HWY_ALIGN float rotated[kMostRotated];  // out may be in
+  HWY_ALIGN float rotated[kMaxHeadDim];  // out may be in
   for (int64_t m = 0; m < d; m += kLanes) {
     const Vec low_cos = hn::LoadU(kTag, table.low_cos(x) + m),
               low_sin = hn::LoadU(kTag, table.low_sin(x) + m);
