@@ -24,7 +24,8 @@ struct ScoreRange {
 inline constexpr float kWorstScore = -std::numeric_limits<float>::infinity();
 
 // `n` scores are at least `at`, and fewer than are wanted at least `above`; none are where that is no number.
-// Where fewer are numbers above kWorstScore, `at` is kWorstScore and stands for what is no number too.
+// Where fewer are numbers above kWorstScore, `at` is kWorstScore and stands for what is no number too; `n`
+// then says nothing.
 struct ScoreCut {
   float at;
   float above;
