@@ -126,7 +126,8 @@ class LongHeads::State : public PolicyState {
 
 struct LongHeads::Scratch : PolicyScratch {
   std::vector<const float*> queries;
-  std::vector<float> scores;  // [rows, n_chunks] of the tokens that select
+  std::vector<float> scores;  // [choosers, n_chunks] of the tokens that select
+  std::vector<float> summed;  // queries, or scores, that meet others
   Buffer<float> workspace;
   std::vector<int32_t> candidates;  // chunks, while one row chooses; then those that it took
   int64_t candidate_begin = 0;      // what it chose from
@@ -411,41 +412,84 @@ void Draw(std::initializer_list<int64_t> seeds, int64_t count, std::vector<int32
 
 }  // namespace
 
-// scores[(t - first) * group + g][chunk] of tokens [first, last), for chunks [0, n_chunks).
+// scores[(t - first) * choosers + c][chunk] of tokens [first, last), for chunks [0, n_chunks). A KV head's
+// choosers are its heads, or all of them together by the sum of their scores.
 void LongHeads::ScoreChunks(const QueryBlock& block, int64_t first, int64_t last, int64_t n_chunks,
                             const State& state, const AttentionKernels& kernels, Scratch& scratch) const {
+  const int64_t n_rows = (last - first) * (shape_.group() / heads_per_choice());
+  scratch.scores.resize(static_cast<std::size_t>(n_rows * n_chunks));
+  scratch.workspace.Reserve(AttendWorkspace(kernels.row_tile, shape_.head_dim));
+  const std::span<const QueryToken> tokens =
+      block.tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first));
+  if (options_.reps == LongHeadsOptions::Grouping::kHead) {
+    ScoreOwnVectors(tokens, block.kv_head, n_chunks, state, kernels, scratch);
+  } else {
+    ScoreSharedVectors(tokens, block.kv_head, n_chunks, state, kernels, scratch);
+  }
+}
+
+// Where the KV head's heads have the same vectors. The sum of what several queries give with a vector is what
+// their sum gives.
+void LongHeads::ScoreSharedVectors(std::span<const QueryToken> tokens, int64_t kv_head, int64_t n_chunks,
+                                   const State& state, const AttentionKernels& kernels,
+                                   Scratch& scratch) const {
   const int64_t d = shape_.head_dim;
-  const int64_t group = shape_.group();
-  const bool per_head = options_.reps == LongHeadsOptions::Grouping::kHead;
-  scratch.scores.resize(static_cast<std::size_t>((last - first) * group * n_chunks));
-  scratch.workspace.Reserve(AttendWorkspace(kernels.row_tile, d));
-  const int64_t n_tokens = last - first;
+  const int64_t together = heads_per_choice();
+  const auto add = FastestVectorKernels().add;
+  scratch.summed.resize(together > 1 ? tokens.size() * static_cast<std::size_t>(d) : 0);
   scratch.queries.clear();
-  for (int64_t g = 0; g < group; ++g) {
-    for (int64_t t = first; t < last; ++t) {
-      scratch.queries.push_back(block.tokens[static_cast<std::size_t>(t)].q +
-                                (block.kv_head * group + g) * d);
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    const float* const group = tokens[t].q + kv_head * shape_.group() * d;
+    if (together == 1) {
+      for (int64_t g = 0; g < shape_.group(); ++g) scratch.queries.push_back(group + g * d);
+      continue;
     }
+    float* const sum = scratch.summed.data() + static_cast<int64_t>(t) * d;
+    std::copy_n(group, d, sum);
+    for (int64_t g = 1; g < together; ++g) add(sum, group + g * d, d);
+    scratch.queries.push_back(sum);
+  }
+  state.representations().Score(scratch.queries, kv_head, 0, n_chunks, kernels, scratch.workspace.data(),
+                                scratch.scores.data(), n_chunks);
+}
+
+// Where each head has its own.
+void LongHeads::ScoreOwnVectors(std::span<const QueryToken> tokens, int64_t kv_head, int64_t n_chunks,
+                                const State& state, const AttentionKernels& kernels, Scratch& scratch) const {
+  constexpr int64_t kTogether = ScoredVectors::kTogether;
+  const int64_t group = shape_.group();
+  const int64_t n_tokens = static_cast<int64_t>(tokens.size());
+  const bool summed = heads_per_choice() > 1;
+  const auto add = FastestVectorKernels().add;
+  scratch.summed.resize(summed ? static_cast<std::size_t>(n_tokens * kTogether) : 0);
+  scratch.queries.clear();
+  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    for (const QueryToken& token : tokens) scratch.queries.push_back(token.q + head * shape_.head_dim);
   }
   // In the order in which they lie in memory: of so many chunks the first head's, then the next one's.
-  for (int64_t begin = 0; begin < n_chunks; begin += ScoredVectors::kTogether) {
-    const int64_t end = std::min(n_chunks, begin + ScoredVectors::kTogether);
-    if (end < n_chunks) state.representations().Fetch(block.kv_head * (per_head ? group : 1), end);
+  for (int64_t begin = 0; begin < n_chunks; begin += kTogether) {
+    const int64_t end = std::min(n_chunks, begin + kTogether);
+    if (end < n_chunks) state.representations().Fetch(kv_head * group, end);
     for (int64_t g = 0; g < group; ++g) {
       const auto queries =
           std::span(scratch.queries)
               .subspan(static_cast<std::size_t>(g * n_tokens), static_cast<std::size_t>(n_tokens));
-      state.representations().Score(queries, per_head ? block.kv_head * group + g : block.kv_head, begin, end,
-                                    kernels, scratch.workspace.data(),
-                                    scratch.scores.data() + g * n_chunks + begin, group * n_chunks);
+      const auto score = [&](float* scores, int64_t stride) {
+        state.representations().Score(queries, kv_head * group + g, begin, end, kernels,
+                                      scratch.workspace.data(), scores, stride);
+      };
+      float* const scores = scratch.scores.data() + begin;
+      if (!summed) {
+        score(scores + g * n_chunks, group * n_chunks);
+      } else if (g == 0) {
+        score(scores, n_chunks);
+      } else {
+        score(scratch.summed.data(), kTogether);
+        for (int64_t t = 0; t < n_tokens; ++t) {
+          add(scores + t * n_chunks, scratch.summed.data() + t * kTogether, end - begin);
+        }
+      }
     }
-  }
-  if (options_.select == LongHeadsOptions::Grouping::kHead) return;
-  const auto add = FastestVectorKernels().add;
-  for (int64_t t = 0; t < last - first; ++t) {  // the group's sum takes every head's place
-    float* const sums = scratch.scores.data() + t * group * n_chunks;
-    for (int64_t g = 1; g < group; ++g) add(sums, sums + g * n_chunks, n_chunks);
-    for (int64_t g = 1; g < group; ++g) std::copy_n(sums, n_chunks, sums + g * n_chunks);
   }
 }
 
@@ -502,14 +546,15 @@ void LongHeads::FixChoices(const StepInput& input, State& state) const {
   const int64_t end = input.token_begin + input.n_tokens;
   int64_t begin = input.token_begin;
   while (begin < end && !Selects(begin, input.phase)) ++begin;
-  const int64_t n_choosers = fixes_heads() ? 1 : shape_.n_heads;
+  const int64_t n_scored = shape_.n_heads / heads_per_choice();
+  const int64_t n_choosers = fixes_heads() ? 1 : n_scored;
   State::Fixed& fixed = state.fixed;
   fixed.begin = begin;
   fixed.n_choosers = n_choosers;
   fixed.stride = n_slots() + 1;
   fixed.choices.resize(static_cast<std::size_t>((end - begin) * n_choosers * fixed.stride));
 
-  const int64_t group = shape_.group();
+  const int64_t per_kv = n_scored / shape_.n_kv_heads;
   const int64_t n_chunks = (end - 1) / l;  // those before the newest token's own
   const int64_t most = ScoredTokens(n_chunks);
   const int64_t q_floats = shape_.n_heads * shape_.head_dim;
@@ -520,7 +565,7 @@ void LongHeads::FixChoices(const StepInput& input, State& state) const {
       tokens.push_back(
           {.sequence = 0, .position = i, .q = input.q + (i - input.token_begin) * q_floats, .out = nullptr});
     }
-    // [kv_head][n, group, n_chunks]; where heads choose together, the first head's rows get the sum.
+    // [kv_head][n, per_kv, n_chunks]
     std::vector<Scratch> scratch(static_cast<std::size_t>(shape_.n_kv_heads));
     input.pool->Run(shape_.n_kv_heads, [&](int64_t kv_head, int) {
       const QueryBlock block{.layer = input.layer,
@@ -532,23 +577,24 @@ void LongHeads::FixChoices(const StepInput& input, State& state) const {
     });
     std::vector<float> sum(static_cast<std::size_t>(n_chunks));
     for (int64_t t = 0; t < n; ++t) {
-      const auto scores_of = [&](int64_t head) {
-        const std::vector<float>& scores = scratch[static_cast<std::size_t>(head / group)].scores;
-        return scores.empty() ? nullptr : scores.data() + (t * group + head % group) * n_chunks;
+      const auto scores_of = [&](int64_t nth) {
+        const std::vector<float>& scores = scratch[static_cast<std::size_t>(nth / per_kv)].scores;
+        return scores.empty() ? nullptr : scores.data() + (t * per_kv + nth % per_kv) * n_chunks;
       };
       if (fixes_heads()) {
         std::fill(sum.begin(), sum.end(), 0.0f);
-        for (int64_t head = 0; head < shape_.n_heads; ++head) {
-          const float* const scores = scores_of(head);
+        for (int64_t nth = 0; nth < n_scored; ++nth) {
+          const float* const scores = scores_of(nth);
           for (int64_t chunk = 0; chunk < n_chunks; ++chunk)
             sum[static_cast<std::size_t>(chunk)] += scores[chunk];
         }
       }
       for (int64_t chooser = 0; chooser < n_choosers; ++chooser) {
         const float* const scores = fixes_heads() ? sum.data() : scores_of(chooser);
-        ChooseChunks(first + t, input.phase, ChooserOf(input.layer, chooser), scores, scratch[0]);
-        TellChoice(input.observer, input.layer, input.sequence_index, first + t, chooser,
-                   fixes_heads() ? shape_.n_heads : chooser + 1, scores, scratch[0]);
+        const int64_t n_heads = shape_.n_heads / n_choosers, head = chooser * n_heads;
+        ChooseChunks(first + t, input.phase, ChooserOf(input.layer, head), scores, scratch[0]);
+        TellChoice(input.observer, input.layer, input.sequence_index, first + t, head, head + n_heads, scores,
+                   scratch[0]);
         int32_t* const choice = fixed.of(first + t, chooser);
         choice[0] = static_cast<int32_t>(scratch[0].chosen.size());
         std::copy(scratch[0].chosen.begin(), scratch[0].chosen.end(), choice + 1);
@@ -560,8 +606,7 @@ void LongHeads::FixChoices(const StepInput& input, State& state) const {
 LongHeads::Chooser LongHeads::ChooserOf(int64_t layer, int64_t head) const {
   if (fixes_layers()) layer = 0;
   if (fixes_heads()) return {.layer = layer, .head = 0};
-  return {.layer = layer,
-          .head = options_.select == LongHeadsOptions::Grouping::kKv ? head / shape_.group() : head};
+  return {.layer = layer, .head = head / heads_per_choice()};
 }
 
 void LongHeads::TellChoice(SelectionObserver* observer, int64_t layer, int32_t sequence, int64_t position,
@@ -618,6 +663,7 @@ void LongHeads::ListEntries(const QueryBlock& block, Phase phase, const TokenRun
   const AttentionSequence& view = block.sequences[static_cast<std::size_t>(run.sequence)];
   const State& state = static_cast<const State&>(fixes_layers() ? *view.first_state : *view.state);
   const bool scores_here = chooses_by_score() && !shares_choices();
+  const int64_t together = heads_per_choice();
   // The rows whose scores are there, and for how many chunks.
   int64_t scored_begin = run.selecting, scored_end = run.selecting, n_scored = 0;
 
@@ -638,14 +684,15 @@ void LongHeads::ListEntries(const QueryBlock& block, Phase phase, const TokenRun
         scratch.chosen.resize(static_cast<std::size_t>(position / l + 1));
         std::iota(scratch.chosen.begin(), scratch.chosen.end(), 0);
       } else if (shares_choices()) {
-        const int32_t* const choice = state.fixed.of(position, fixes_heads() ? 0 : head);
+        const int32_t* const choice = state.fixed.of(position, fixes_heads() ? 0 : head / together);
         scratch.chosen.assign(choice + 1, choice + 1 + choice[0]);
-      } else {
-        const float* const scores = scratch.scores.empty()
-                                        ? nullptr  // the choice is not by scores
-                                        : scratch.scores.data() + ((t - scored_begin) * group + g) * n_scored;
+      } else if (g % together == 0) {  // else it is the choice of the head before
+        const int64_t chooser = ((t - scored_begin) * group + g) / together;
+        const float* const scores = scratch.scores.empty() ? nullptr  // the choice is not by scores
+                                                           : scratch.scores.data() + chooser * n_scored;
         ChooseChunks(position, phase, ChooserOf(block.layer, head), scores, scratch);
-        TellChoice(block.observer, block.layer, run.sequence, position, head, head + 1, scores, scratch);
+        TellChoice(block.observer, block.layer, run.sequence, position, head, head + together, scores,
+                   scratch);
       }
       // Slot s of Ks: x = (Ks - 1 - s) l + offset. Before `begin` all chunks are chosen, and x = i - chunk l.
       int64_t x = (static_cast<int64_t>(scratch.chosen.size()) - 1) * l + position % l;
@@ -710,7 +757,10 @@ AttentionWork LongHeads::Work(int64_t n, Phase phase, const HeadShape& shape) co
     work.attended = static_cast<double>(shape.n_heads) *
                     (static_cast<double>((n_slots() - 1) * l) + static_cast<double>(l + 1) / 2);
     if (chooses_by_score()) {
-      work.chosen_by = static_cast<double>(shape.n_heads * ((n - 1) / l) * shape.head_dim);
+      // Where heads share both, their queries' sum is scored.
+      const bool summed = options_.reps == LongHeadsOptions::Grouping::kKv && heads_per_choice() > 1;
+      const int64_t n_scored = summed ? shape.n_kv_heads : shape.n_heads;
+      work.chosen_by = static_cast<double>(n_scored * ((n - 1) / l) * shape.head_dim);
     }
   } else {
     work.attended = static_cast<double>(shape.n_heads * n);

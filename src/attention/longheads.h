@@ -71,6 +71,9 @@ class LongHeads : public Policy {
   int64_t n_rep_heads() const {
     return options_.reps == LongHeadsOptions::Grouping::kHead ? shape_.n_heads : shape_.n_kv_heads;
   }
+  int64_t heads_per_choice() const {
+    return options_.select == LongHeadsOptions::Grouping::kHead ? 1 : shape_.group();
+  }
   // Whether the token chooses chunks rather than seeing everything.
   bool Selects(int64_t position, Phase phase) const;
   bool fixes_heads() const {
@@ -101,6 +104,10 @@ class LongHeads : public Policy {
   int64_t ScoredTokens(int64_t n_chunks) const;
   void ScoreChunks(const QueryBlock& block, int64_t first, int64_t last, int64_t n_chunks, const State& state,
                    const AttentionKernels& kernels, Scratch& scratch) const;
+  void ScoreOwnVectors(std::span<const QueryToken> tokens, int64_t kv_head, int64_t n_chunks,
+                       const State& state, const AttentionKernels& kernels, Scratch& scratch) const;
+  void ScoreSharedVectors(std::span<const QueryToken> tokens, int64_t kv_head, int64_t n_chunks,
+                          const State& state, const AttentionKernels& kernels, Scratch& scratch) const;
   void ChooseChunks(int64_t position, Phase phase, Chooser chooser, const float* scores,
                     Scratch& scratch) const;
   void ListEntries(const QueryBlock& block, Phase phase, const TokenRun& run, const AttentionKernels& kernels,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -286,6 +287,68 @@ TEST_F(LongHeadsTest, DecodeHintsAtTheNextBestChunksWherePagesMayBeOnDisk) {
       ASSERT_FALSE(next.expected.empty());
       if (!on_disk) next.expected.clear();
       EXPECT_EQ(next.hinted, next.expected) << layer.size();
+    }
+  }
+}
+
+// The scores by which a step's heads chose.
+class ScoresOfHeads : public SelectionObserver {
+ public:
+  void OnChoice(const BlockChoice& choice) override {
+    const std::scoped_lock lock(mutex_);
+    for (int64_t head = choice.head_begin; head < choice.head_end; ++head) {
+      std::vector<float>& scores = of_token[choice.token_begin][head];
+      EXPECT_TRUE(scores.empty());  // told once
+      scores.assign(choice.scores.begin(), choice.scores.end());
+    }
+  }
+  std::map<int64_t, std::map<int64_t, std::vector<float>>> of_token;
+
+ private:
+  std::mutex mutex_;
+};
+
+TEST_F(LongHeadsTest, ScoresOfHeadsThatChooseTogetherAreTheSumsOfTheirs) {
+  constexpr HeadShape kGrouped{.n_heads = 6, .n_kv_heads = 2, .head_dim = 64};
+  constexpr int64_t kEnd = 150 * kChunk + 2;  // representations lie in blocks of 64 chunks
+  const LayerInputs inputs = UniformInputs(kGrouped, kEnd, 3);
+  using Grouping = LongHeadsOptions::Grouping;
+  for (const auto represent : {LongHeadsOptions::Represent::kPaper, LongHeadsOptions::Represent::kMean}) {
+    const auto scores_by = [&](Grouping reps, Grouping select) {
+      LongHeadsOptions options = kOptions;
+      options.represent = represent;
+      options.reps = reps;
+      options.select = select;
+      const LongHeads policy(options, kGrouped, PairLayout::kHalfSplit, 1000);
+      LayerSetup setup = SetupFor(policy, kEnd);
+      setup.shape = kGrouped;
+      OneLayer layer(setup);
+      ScoresOfHeads scores;
+      layer.Prefill(inputs, kEnd - 2 * kChunk);
+      layer.observer = &scores;
+      layer.Prefill(inputs, 2 * kChunk - 1);
+      layer.Decode(inputs);
+      return scores.of_token;
+    };
+    const auto own = scores_by(Grouping::kHead, Grouping::kHead);
+    const auto shared = scores_by(Grouping::kKv, Grouping::kHead);
+    ASSERT_EQ(own.size(), 2 * kChunk);
+    if (represent == LongHeadsOptions::Represent::kMean) {
+      EXPECT_EQ(shared, own);  // by the same vectors
+    }
+    for (const auto& [each, sums] : {std::pair(own, scores_by(Grouping::kHead, Grouping::kKv)),
+                                     std::pair(shared, scores_by(Grouping::kKv, Grouping::kKv))}) {
+      for (const auto& [token, of_head] : sums) {
+        for (const auto& [head, scores] : of_head) {
+          ASSERT_GE(scores.size(), 140U);
+          for (std::size_t chunk = 0; chunk < scores.size(); ++chunk) {
+            double sum = 0;
+            for (int64_t g = 0; g < 3; ++g) sum += each.at(token).at(head / 3 * 3 + g)[chunk];
+            // 64 products and a few sums round, of numbers whose magnitudes add up to 3 x 64 at most.
+            EXPECT_NEAR(scores[chunk], sum, 70 * 192 * std::ldexp(1.0, -23)) << token << " " << head;
+          }
+        }
+      }
     }
   }
 }

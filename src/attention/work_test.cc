@@ -151,6 +151,8 @@ constexpr const char* kSpecs[] = {
     "full",
     "longheads,chunk=16,window=64,begin=96",
     "longheads,chunk=8,window=48,begin=192,reps=kv",
+    "longheads,chunk=8,window=48,begin=192,select=kv",
+    "longheads,chunk=8,window=48,begin=192,reps=kv,select=kv",
     "longheads,chunk=16,window=64,begin=96,represent=mean",
     "longheads,chunk=16,window=64,begin=96,choose=random",
     "self-extend,group=4,window=32",
