@@ -107,6 +107,17 @@ bool AttentionRunner::Prefill(const Policy& policy, const AttendingSequence& seq
   return !cancelled();
 }
 
+// How many blocks of at most so many tokens n are attended to in: some more than it takes where all threads
+// get as many of them then, and they stay large enough to share keys.
+int64_t AttentionRunner::EvenBlocks(int64_t n, int64_t most) const {
+  constexpr int64_t kLeast = 32;
+  const int64_t fewest = (n + most - 1) / most;
+  for (int64_t blocks = fewest; n / blocks >= kLeast; ++blocks) {
+    if (blocks * shape_.n_kv_heads % pool_.n_threads() == 0) return blocks;
+  }
+  return fewest;
+}
+
 bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence& view, PolicyState& state,
                                   const AttentionRows& rows, int64_t row_begin, int64_t n,
                                   const CancelToken* cancel) {
@@ -133,8 +144,9 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
   const auto share_of = [n](int64_t n_blocks) { return (n / n_blocks + 31) / 32 * 32; };
   const int64_t cached = std::clamp<int64_t>(share_of(2 * pool_.n_threads()), 32, kCachedTokens);
   const int64_t full = std::min(share_of(pool_.n_threads()), policy.FullPlanTokens(first + n));
-  const int64_t block = std::min({std::max(cached, full), policy.PlanTokens(first + n), max_query_block});
-  const int64_t n_blocks = (n + block - 1) / block;
+  const int64_t most = std::min({std::max(cached, full), policy.PlanTokens(first + n), max_query_block});
+  const int64_t n_blocks = EvenBlocks(n, most);
+  const int64_t block = (n + n_blocks - 1) / n_blocks;
   const KeyPlane plane = policy.Plane();
   PolicyWork& work = WorkOf(policy);
   pool_.Run(n_blocks * shape_.n_kv_heads, [&](int64_t task, int thread) {

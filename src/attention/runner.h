@@ -79,6 +79,7 @@ class AttentionRunner {
   // Those rows' keys, and the ones near them, on the absolute plane.
   void BringNear(const Policy& policy, const AttendingSequence& sequence, int64_t layer, int64_t row_begin,
                  int64_t n);
+  int64_t EvenBlocks(int64_t n, int64_t most) const;
   bool PrefillStep(const Policy& policy, const AttentionSequence& view, PolicyState& state,
                    const AttentionRows& rows, int64_t row_begin, int64_t n, const CancelToken* cancel);
   // Tokens [position, position + n) of the index-th sequence, whose rows begin at `row`.
