@@ -107,7 +107,14 @@ class Budget(unittest.TestCase):
                        ["--attn", "esa,n_init=16,n_local=128,k=64,chunk=128,score=exact", "--compute", "f32"],
                        ["--attn", "quest,budget=256", "--compute", "f32", "--kv-type", "bf16"],
                        ["--attn", "self-extend,group=4,window=512", "--compute", "f32", "--kv-type", "bf16"],
-                       ["--attn", "lm-infinite,global=4,local=500", "--compute", "f32"]):
+                       ["--attn", "lm-infinite,global=4,local=500", "--compute", "f32"],
+                       ["--attn", "full", "--compute", "f32"],
+                       ["--attn", "rerope,window=384", "--compute", "f32"],
+                       ["--attn", "leaky-rerope,window=384", "--compute", "f32"],
+                       ["--attn", "streaming-llm,start=4,recent=500", "--compute", "f32"],
+                       ["--attn", "streaming-llm,start=4,recent=500,form=chunk-safe", "--compute", "f32"],
+                       ["--attn", "moba,chunk=64,top_k=3", "--compute", "f32"],
+                       ["--attn", "landmark,block=63,top_k=3,token=1", "--compute", "f32"]):
             self.METHOD = method
             plan = self.plan(self.LONG, 2, "--kv-ram", "32m")
             for read in self.reads(self.LONG, 2, "--kv-ram", "32m"):
