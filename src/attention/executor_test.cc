@@ -1,5 +1,6 @@
 #include "attention/executor.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <mutex>
 
 #include "attention/full.h"
 #include "attention/longheads.h"
@@ -332,6 +334,50 @@ TEST_P(ExecutorTest, KeysComeToTheAbsolutePlaneFromAnyOther) {
       }
       return keys.empty() ? std::vector<double>(64) : Attend(inputs, i, head, keys).out;
     });
+  }
+}
+
+// Whatever the number of threads, among which a prompt's queries are divided.
+TEST_P(ExecutorTest, EachOfAPromptsQueriesIsInOneBlockOfEachHead) {
+  constexpr HeadShape kOneEach{.n_heads = 3, .n_kv_heads = 3, .head_dim = 16};
+  constexpr int64_t kMost = 2048;
+  const LayerInputs inputs = UniformInputs(kOneEach, kMost, 5);
+  const RotationTable rotations(TrainedFrequencies(10000, 16, {})->theta, 16, PairLayout::kHalfSplit, kMost);
+  std::mutex mutex;
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> blocks(3);  // of each head: first token, and how many
+  const Scripted policy(KeyPlane::Absolute(), [&](const QueryBlock& block, Plan&) {
+    const std::scoped_lock lock(mutex);
+    blocks[static_cast<std::size_t>(block.kv_head)].emplace_back(block.tokens.front().position,
+                                                                 block.tokens.size());
+  });
+  const auto state = policy.NewState();
+  for (const int n_threads : {1, 2, 3, 5, 16, 28, 29, 31}) {
+    ThreadPool pool(n_threads);
+    AttentionRunner runner(*GetParam().table, FastestVectorKernels(), kOneEach, pool);
+    for (const int64_t most : {kMost, int64_t{42}, int64_t{7}}) {
+      runner.max_query_block = most;
+      for (const int64_t n : {int64_t{1}, int64_t{33}, int64_t{64}, int64_t{500}, int64_t{1805}, kMost}) {
+        SCOPED_TRACE(fmt::format("{} tokens, {} threads, at most {}", n, n_threads, most));
+        KvSequence kv(KvPool::Create({.n_layers = 1, .n_kv_heads = 3, .head_dim = 16, .type = KvType::kF32}));
+        kv.Reserve(n);
+        std::vector<float> k = inputs.k, out(inputs.q.size());
+        for (auto& of_head : blocks) of_head.clear();
+        ASSERT_TRUE(runner.Prefill(
+            policy, {.kv = &kv, .state = state.get(), .rotations = &rotations},
+            {.q = inputs.q.data(), .k = k.data(), .v = inputs.v.data(), .out = out.data()}, n, nullptr));
+        for (auto& of_head : blocks) {
+          std::sort(of_head.begin(), of_head.end());
+          int64_t next = 0;
+          for (const auto& [begin, size] : of_head) {
+            EXPECT_EQ(begin, next);
+            EXPECT_LE(size, most);
+            EXPECT_LE(std::abs(size - of_head.front().second), 1);
+            next = begin + size;
+          }
+          EXPECT_EQ(next, n);
+        }
+      }
+    }
   }
 }
 

@@ -107,8 +107,8 @@ bool AttentionRunner::Prefill(const Policy& policy, const AttendingSequence& seq
   return !cancelled();
 }
 
-// How many blocks of at most so many tokens n are attended to in: some more than it takes where all threads
-// get as many of them then, and they stay large enough to share keys.
+// Into how many blocks of nearly the same size, at most so many tokens, n are divided: some more than it
+// takes where all threads get as many of them then, and they stay large enough to share keys.
 int64_t AttentionRunner::EvenBlocks(int64_t n, int64_t most) const {
   constexpr int64_t kLeast = 32;
   const int64_t fewest = (n + most - 1) / most;
@@ -146,7 +146,6 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
   const int64_t full = std::min(share_of(pool_.n_threads()), policy.FullPlanTokens(first + n));
   const int64_t most = std::min({std::max(cached, full), policy.PlanTokens(first + n), max_query_block});
   const int64_t n_blocks = EvenBlocks(n, most);
-  const int64_t block = (n + n_blocks - 1) / n_blocks;
   const KeyPlane plane = policy.Plane();
   PolicyWork& work = WorkOf(policy);
   pool_.Run(n_blocks * shape_.n_kv_heads, [&](int64_t task, int thread) {
@@ -154,14 +153,14 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
     // Where pages leave memory, one head after the other: the fewer of them are wanted at a time.
     const bool by_head = view.kv->on_disk();
     const int64_t kv_head = by_head ? task / n_blocks : task % shape_.n_kv_heads;
-    const int64_t begin = (n_blocks - 1 - (by_head ? task % n_blocks : task / shape_.n_kv_heads)) * block;
-    const QueryBlock queries{
-        .layer = rows.layer,
-        .kv_head = kv_head,
-        .tokens = std::span(tokens_).subspan(static_cast<std::size_t>(begin),
-                                             static_cast<std::size_t>(std::min(block, n - begin))),
-        .sequences = std::span(&view, 1),
-        .observer = observer};
+    const int64_t nth = n_blocks - 1 - (by_head ? task % n_blocks : task / shape_.n_kv_heads);
+    const int64_t begin = nth * n / n_blocks, end = (nth + 1) * n / n_blocks;
+    const QueryBlock queries{.layer = rows.layer,
+                             .kv_head = kv_head,
+                             .tokens = std::span(tokens_).subspan(static_cast<std::size_t>(begin),
+                                                                  static_cast<std::size_t>(end - begin)),
+                             .sequences = std::span(&view, 1),
+                             .observer = observer};
     Plan& plan = plans_[static_cast<std::size_t>(thread)];
     plan.Clear();
     policy.BuildPlan(queries, Phase::kPrefill, executor_.kernels(),

@@ -300,7 +300,9 @@ double Engine::DecodeBytes(int64_t n_tokens, double keys_read) const {
   double bytes = static_cast<double>(transformer_->DecodeWeightBytes()) + keys_read * pair;
   for (const LayerAttention& attention : transformer_->attention()) {
     const AttentionWork work = attention.policy->Work(n, Phase::kDecode, attention_model_.shape);
-    bytes += std::min(4.0 * work.chosen_by, static_cast<double>(attention.policy->StateBytes(n)));
+    // Vectors that several heads share are read once: never more than there are.
+    const uint64_t vectors = attention.policy->StateBytes(n) - attention.policy->RewrittenBytes(n);
+    bytes += std::min(4.0 * work.chosen_by, static_cast<double>(vectors));
   }
   return bytes;
 }

@@ -315,9 +315,13 @@ LONGHEADS = [
         "last-k-without-first", 5, choose="last-k", first="off", represent="last", **MHA_128, seed=25
     ),
     longheads_case("fix-head", 6, fix="head", **GQA_9),
+    longheads_case("fix-head-kv", 6, fix="head", select="kv", **GQA_96),
     longheads_case("fix-head-random", 6, fix="head", choose="random-keep", layer=4, **MQA_64),
     longheads_case("fix-layer-first", 6, fix="layer", layer=0, **MHA_96),
     longheads_case("fix-layer", 6, fix="layer", layer=2, extra={"first_layer_seed": 77}, **GQA_64, seed=57),
+    longheads_case(
+        "fix-layer-kv", 6, fix="layer", layer=1, select="kv", reps="kv", extra={"first_layer_seed": 79}, **GQA_9
+    ),
     longheads_case("fix-layer-random", 6, fix="layer", choose="random-keep", layer=2, **MHA_64),
     longheads_case("fix-both", 6, fix="both", layer=1, reps="kv", extra={"first_layer_seed": 78}, **GQA_96),
     longheads_case("compat-random", 5, choose="random", compat="all", n_prefill=70, **MHA_64),
