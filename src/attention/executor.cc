@@ -45,14 +45,16 @@ void ForEachPart(const PlanSegment& segment, int64_t n_pages, const PartFunction
 // One block's plan on one thread.
 class AttentionExecutor::Run {
  public:
+  // `next` is what is most likely read after it.
   Run(const AttentionExecutor& executor, const QueryBlock& block, const Plan& plan, const KeyPlane& plane,
-      Scratch& scratch)
+      Scratch& scratch, const std::byte* next = nullptr)
       : shape_(executor.shape_),
         kernels_(executor.kernels_),
         block_(block),
         plan_(plan),
         plane_(plane),
-        scratch_(scratch) {}
+        scratch_(scratch),
+        next_(next) {}
 
   // Pages whose keys Attend takes together.
   int64_t PagesTogether(const PlanSegment& segment, bool few) const {
@@ -223,19 +225,27 @@ class AttentionExecutor::Run {
     const int64_t n_keys = (end - 1) % kPageTokens + 1;
     if (type == KvType::kBF16) {
       const Bf16Page numbers = InBf16(segment, page, begin / kPageTokens);
-      kernels_.attend_few_bf16(
-          scratch_.rows,
-          {.k = numbers.k, .v = numbers.v, .v_stride = kPageTokens, .n_keys = n_keys, .head_dim = d},
-          rotations, scratch_.workspace.data());
+      kernels_.attend_few_bf16(scratch_.rows,
+                               {.k = numbers.k,
+                                .v = numbers.v,
+                                .v_stride = kPageTokens,
+                                .n_keys = n_keys,
+                                .head_dim = d,
+                                .next = next_},
+                               rotations, scratch_.workspace.data());
     } else {
       const Q8Places places(d);
       const auto* const k = reinterpret_cast<const int8_t*>(page);
-      kernels_.attend_few_q8(
-          scratch_.rows,
-          {{.k = k, .v = k + places.v, .v_stride = kPageTokens, .n_keys = n_keys, .head_dim = d},
-           reinterpret_cast<const float*>(page + places.k_scale),
-           reinterpret_cast<const float*>(page + places.v_scale)},
-          rotations, scratch_.workspace.data());
+      kernels_.attend_few_q8(scratch_.rows,
+                             {{.k = k,
+                               .v = k + places.v,
+                               .v_stride = kPageTokens,
+                               .n_keys = n_keys,
+                               .head_dim = d,
+                               .next = next_},
+                              reinterpret_cast<const float*>(page + places.k_scale),
+                              reinterpret_cast<const float*>(page + places.v_scale)},
+                             rotations, scratch_.workspace.data());
     }
     return true;
   }
@@ -272,7 +282,8 @@ class AttentionExecutor::Run {
     const AttentionSequence& sequence = SequenceOf(segment);
     const int64_t d = shape_.head_dim;
     float* const page = scratch_.page.data();
-    KeyRun run{.k = nullptr, .v = nullptr, .v_stride = kPageTokens, .n_keys = 0, .head_dim = d};
+    KeyRun run{
+        .k = nullptr, .v = nullptr, .v_stride = kPageTokens, .n_keys = 0, .head_dim = d, .next = next_};
     std::span<const int32_t> list;
     if (segment.listed) {
       list = std::span(plan_.keys)
@@ -314,6 +325,7 @@ class AttentionExecutor::Run {
   const Plan& plan_;
   const KeyPlane& plane_;
   Scratch& scratch_;
+  const std::byte* next_;
 };
 
 namespace {
@@ -336,8 +348,9 @@ class AttentionExecutor::Few {
 
   // While nobody works.
   void Start(std::span<const QueryBlock> blocks, const KeyPlane& plane, const PlanMaker& make_plan,
-             const std::function<void()>& on_last_plan) {
+             const std::function<void()>& on_last_plan, int64_t n_threads) {
     queries_ = blocks;
+    n_threads_ = static_cast<std::size_t>(n_threads);
     plane_ = &plane;
     make_plan_ = &make_plan;
     on_last_plan_ = &on_last_plan;
@@ -385,10 +398,11 @@ class AttentionExecutor::Few {
     std::vector<std::size_t> pieces;
     alignas(kCacheLine) std::atomic<std::size_t> next{0};
 
+    // Its index in `pieces`.
     std::optional<std::size_t> Take() {
       if (next.load(std::memory_order_relaxed) >= pieces.size()) return std::nullopt;
       const std::size_t at = next.fetch_add(1, std::memory_order_relaxed);
-      return at < pieces.size() ? std::optional(pieces[at]) : std::nullopt;
+      return at < pieces.size() ? std::optional(at) : std::nullopt;
     }
     void Clear() {
       pieces.clear();
@@ -456,20 +470,37 @@ class AttentionExecutor::Few {
   }
 
   // False where none is left of the plans that are there.
-  bool AttendToOne(Share Block::*share, int thread) {
+  bool AttendToOne(Share Block::*which, int thread) {
     for (std::size_t b = 0; b < queries_.size(); ++b) {
       Block& block = *blocks_[b];
       if (!block.planned.load(std::memory_order_acquire)) continue;
-      const std::optional<std::size_t> at = (block.*share).Take();
+      Share& share = block.*which;
+      const std::optional<std::size_t> at = share.Take();
       if (!at) continue;
-      Attend(b, block.pieces[*at], thread);
+      Attend(b, block.pieces[share.pieces[*at]], thread, KeysOf(b, share, *at + n_threads_));
       if (block.n_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Merge(b, thread);
       return true;
     }
     return false;
   }
 
-  void Attend(std::size_t b, const Piece& piece, int thread) {
+  // Where the stored keys of a share's at-th piece begin; null where it has fewer, they are not in memory, or
+  // others are read in their place. Threads take pieces in turn, mostly: so who takes one foresees its next.
+  const std::byte* KeysOf(std::size_t b, const Share& share, std::size_t at) const {
+    if (at >= share.pieces.size()) return nullptr;
+    const QueryBlock& queries = queries_[b];
+    const Piece& piece = blocks_[b]->pieces[share.pieces[at]];
+    const PlanSegment& segment = *piece.segment;
+    const AttentionSequence& sequence = queries.sequences[static_cast<std::size_t>(segment.sequence)];
+    if (segment.listed || (segment.absolute && sequence.near != nullptr)) return nullptr;
+    const KvGeometry& geometry = sequence.kv->geometry();
+    const std::byte* const page =
+        sequence.kv->Peek(queries.layer, queries.kv_head, piece.begin / kPageTokens);
+    const int64_t number = geometry.type == KvType::kQ8 ? 1 : RowBytes(geometry.type, 1);
+    return page == nullptr ? nullptr : page + piece.begin % kPageTokens * geometry.head_dim * number;
+  }
+
+  void Attend(std::size_t b, const Piece& piece, int thread, const std::byte* next) {
     Block& block = *blocks_[b];
     const PlanSegment& segment = *piece.segment;
     const int64_t d = executor_.shape_.head_dim;
@@ -477,9 +508,10 @@ class AttentionExecutor::Few {
       return block.states.data() + piece.state + (k - segment.row_begin) * StateFloats(d);
     };
     for (int64_t k = segment.row_begin; k < segment.row_end; ++k) ClearState(state_of(k), d);
+    const bool as_key = segment.as_key != PlanSegment::kNoKey;  // read in several runs
     Run run(executor_, queries_[b], *block.plan, *plane_,
-            *executor_.scratch_[static_cast<std::size_t>(thread)]);
-    if (segment.as_key != PlanSegment::kNoKey) {
+            *executor_.scratch_[static_cast<std::size_t>(thread)], as_key ? nullptr : next);
+    if (as_key) {
       run.AttendAsKey(segment, /*few=*/true, state_of);
     } else {
       run.Attend(segment, piece.begin, piece.end, /*few=*/true, state_of);
@@ -513,6 +545,7 @@ class AttentionExecutor::Few {
   const KeyPlane* plane_ = nullptr;
   const PlanMaker* make_plan_ = nullptr;
   const std::function<void()>* on_last_plan_ = nullptr;
+  std::size_t n_threads_ = 1;
   std::vector<std::unique_ptr<Block>> blocks_;
   alignas(kCacheLine) std::atomic<std::size_t> next_plan_{0};
   // How many are there, with kFailed once anything threw.
@@ -572,15 +605,15 @@ void AttentionExecutor::RunBlock(const QueryBlock& block, const Plan& plan, cons
 void AttentionExecutor::RunFew(std::span<const QueryBlock> blocks, const KeyPlane& plane, ThreadPool& pool,
                                const PlanMaker& make_plan, const std::function<void()>& on_last_plan) {
   LH_CHECK(pool.n_threads() <= static_cast<int>(scratch_.size()));
-  few_->Start(blocks, plane, make_plan, on_last_plan);
   // Others would find nothing to do, and be in the way. (Lists of keys may have several pieces a page.)
   int64_t n_useful = 0;
   for (const QueryBlock& block : blocks) {
     for (const AttentionSequence& sequence : block.sequences)
       n_useful += sequence.kv->size() / kPageTokens + 1;
   }
-  pool.Run(std::min<int64_t>(pool.n_threads(), n_useful),
-           [this](int64_t, int thread) { few_->Work(thread); });
+  const int64_t n_threads = std::min<int64_t>(pool.n_threads(), n_useful);
+  few_->Start(blocks, plane, make_plan, on_last_plan, n_threads);
+  pool.Run(n_threads, [this](int64_t, int thread) { few_->Work(thread); });
 }
 
 void AttentionExecutor::ReadAhead(const QueryBlock& block, const Plan& plan, int thread, bool remember) {

@@ -73,10 +73,17 @@ struct Pages {
     return rows;
   }
   template <typename T>
-  KeyRunOf<T> Run(const T* page) const {
-    return {.k = page, .v = page + kMaxRun * d, .v_stride = kMaxRun, .n_keys = kMaxRun, .head_dim = d};
+  KeyRunOf<T> Run(const T* page, const T* next = nullptr) const {
+    return {.k = page,
+            .v = page + kMaxRun * d,
+            .v_stride = kMaxRun,
+            .n_keys = kMaxRun,
+            .head_dim = d,
+            .next = next};
   }
-  Q8KeyRun Run(const int8_t* page) const { return {Run<int8_t>(page), scales.data(), scales.data()}; }
+  Q8KeyRun Run(const int8_t* page, const int8_t* next) const {
+    return {Run<int8_t>(page, next), scales.data(), scales.data()};
+  }
   std::vector<float> Finish(const Buffer<float>& states) const {
     std::vector<float> out(static_cast<std::size_t>(n_rows * d));
     for (int64_t r = 0; r < n_rows; ++r)
@@ -100,9 +107,9 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
   // In an order that no processor foresees, as chosen chunks lie.
   const auto page_by_page = [&](auto attend, const auto* pages, std::span<const RotatedRow> rows) {
     constexpr int64_t kStep = 769;  // a prime: every page comes once
+    const auto page = [&](int64_t i) { return pages + i * kStep % c.n_pages * 2 * kMaxRun * c.d; };
     for (int64_t i = 0; i < c.n_pages; ++i) {
-      const int64_t page = i * kStep % c.n_pages;
-      attend(rows, c.Run(pages + page * 2 * kMaxRun * c.d), c.table, workspace.data());
+      attend(rows, c.Run(page(i), page(i + 1)), c.table, workspace.data());
     }
   };
   page_by_page(reference.attend, c.floats.data(), c.Rows(of_reference, kMaxRun));

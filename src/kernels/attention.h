@@ -40,6 +40,9 @@ struct KeyRunOf {
   int64_t v_stride;
   int64_t n_keys;    // at most kMaxRun
   int64_t head_dim;  // a multiple of 16, at most kMaxHeadDim
+  // What is read after it, where that is known: the beginning is asked for while this run ends, unless this
+  // is too short for that.
+  const void* next = nullptr;
 };
 using KeyRun = KeyRunOf<float>;
 using Bf16KeyRun = KeyRunOf<BFloat16>;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -299,6 +300,27 @@ TEST_P(AttentionTest, ABfloat16PageGivesTheBitsOfItsFloats) {
             workspace());
         ASSERT_EQ(std::memcmp(states.data(), expected.data(), sizeof(float) * states.size()), 0)
             << "d " << d << ", rows " << n_rows << ", keys " << n_keys;
+      }
+    }
+  }
+}
+
+// It is asked for and not read: nothing depends on what is there, or whether anything is.
+TEST_P(AttentionTest, WhatIsReadNextChangesNothing) {
+  for (const int64_t d : {16, 64, 256}) {
+    for (const int64_t n_keys : {1, 8, 256}) {
+      Case c(d, /*n_rows=*/3, n_keys, PairLayout::kHalfSplit);
+      std::vector<float> expected;
+      kernels().attend_few(c.Rows(expected, 0, n_keys, /*causal=*/true), c.run(), c.table, workspace());
+      const std::vector<float> other(static_cast<std::size_t>(2 * kMaxRun * d));
+      for (const void* const next :
+           {static_cast<const void*>(other.data()), reinterpret_cast<const void*>(uintptr_t{8}),
+            reinterpret_cast<const void*>(UINTPTR_MAX - 7)}) {
+        KeyRun run = c.run();
+        run.next = next;
+        std::vector<float> states;
+        kernels().attend_few(c.Rows(states, 0, n_keys, /*causal=*/true), run, c.table, workspace());
+        EXPECT_EQ(states, expected) << d << " " << n_keys << " " << next;
       }
     }
   }

@@ -444,6 +444,18 @@ bool KvPool::PinReady(KvPage& page) {
   return true;
 }
 
+const std::byte* KvPool::Peek(KvPage& page) const {
+  if (!on_disk()) return page.frame_.data();
+  uint32_t pins = page.pins_.load(std::memory_order_relaxed);
+  do {
+    if ((pins & KvPage::kReady) == 0) return nullptr;
+  } while (!page.pins_.compare_exchange_weak(pins, pins + 1, std::memory_order_acquire,
+                                             std::memory_order_relaxed));
+  const std::byte* const data = page.frame_.data();
+  page.pins_.fetch_sub(1, std::memory_order_release);
+  return data;
+}
+
 bool KvPool::Retire(KvPage& page) {
   uint32_t pins = page.pins_.load(std::memory_order_relaxed);
   return (pins & KvPage::kPins) == 0 &&

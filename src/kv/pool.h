@@ -112,6 +112,11 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   PinnedPage Read(KvPage& page);
   PinnedPage Write(KvPage& page);
 
+  // Where the page lies in memory now, to be asked for ahead and no more: it may leave at once. Null where it
+  // is not there, or nobody read it since it came. Counts as no use of it; who looks for room meanwhile may
+  // pass it over.
+  const std::byte* Peek(KvPage& page) const;
+
   // These will be asked for soon, in this order: for certain, likely or perhaps. Those that are in memory
   // stay before others; the rest is sent for, as much as there is room for, what perhaps will be asked for
   // only where it drives out nothing. kAgain: for certain, by a generated token, and by others like it: what

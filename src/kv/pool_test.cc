@@ -802,6 +802,9 @@ TEST_P(KvPoolIoTest, ThreadsReadWriteAndReadAheadTogether) {
         } else {
           const PinnedPage pinned = store.pool->Read(page);
           if (pinned.data()[17] != static_cast<std::byte>(at % 251 + 1)) ++wrong;
+          if (store.pool->Peek(page) != pinned.data()) ++wrong;
+          static_cast<void>(
+              store.pool->Peek(*pages[random() % kPages]));  // others may drive it out meanwhile
         }
       }
     });
@@ -809,6 +812,25 @@ TEST_P(KvPoolIoTest, ThreadsReadWriteAndReadAheadTogether) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_LE(store.pool->n_near(), kLeast + 4);
+}
+
+TEST_P(KvPoolIoTest, PeeksAtWhatIsInMemoryAndBringsNothing) {
+  const Store store(kLeast, 0, GetParam());
+  const auto pages = store.Filled(static_cast<int>(kLeast) + 8);
+  const KvTraffic before = store.pool->traffic();
+  int64_t n_there = 0;
+  for (const auto& page : pages) {
+    const std::byte* const data = store.pool->Peek(*page);
+    if (data == nullptr) continue;
+    ++n_there;
+    EXPECT_EQ(store.pool->Read(*page).data(), data);
+  }
+  EXPECT_GT(n_there, 0);
+  EXPECT_LE(n_there, kLeast);
+  const KvTraffic after = store.pool->traffic();
+  EXPECT_EQ(after.bytes_read, before.bytes_read);
+  EXPECT_EQ(after.misses, before.misses);
+  EXPECT_EQ(after.hits, before.hits + static_cast<uint64_t>(n_there));
 }
 
 TEST_P(KvPoolIoTest, ThreadsPinWhatOthersDriveOut) {

@@ -110,6 +110,10 @@ PinnedPage KvSequence::Stored(int64_t layer, int64_t kv_head, int64_t index) con
   return pool_->Read(*page(layer, kv_head, index));
 }
 
+const std::byte* KvSequence::Peek(int64_t layer, int64_t kv_head, int64_t index) const {
+  return pool_->Peek(*page(layer, kv_head, index));
+}
+
 PageLayout::Floats KvSequence::Read(int64_t layer, int64_t kv_head, int64_t index, float* scratch) const {
   const PinnedPage stored = Stored(layer, kv_head, index);
   const PageLayout::Floats floats = pool_->layout().Read(stored.data(), scratch);

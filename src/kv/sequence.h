@@ -40,6 +40,8 @@ class KvSequence {
 
   // The page as it is stored.
   PinnedPage Stored(int64_t layer, int64_t kv_head, int64_t page) const;
+  // KvPool::Peek of it.
+  const std::byte* Peek(int64_t layer, int64_t kv_head, int64_t page) const;
 
   // K alone, for those who only score; `scratch` is half as large.
   const float* ReadKeys(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;

@@ -355,15 +355,31 @@ HWY_INLINE Vec Widened(const int8_t* p) {
   return hn::ConvertTo(kTag, hn::PromoteTo(hn::RebindToSigned<Tag>(), bytes));
 }
 
-// Asks for what lies so many bytes behind n elements at p: the hardware's own prefetching ends at multiples
+// Numbers that are read in the order of their addresses up to `end`, and where what comes then begins: 0
+// where that is not known.
+struct Reading {
+  uintptr_t end = UINTPTR_MAX;
+  uintptr_t next = 0;
+
+  Reading() = default;
+  template <typename T>
+  Reading(const T* last, const void* what_next)
+      : end(reinterpret_cast<uintptr_t>(last)), next(reinterpret_cast<uintptr_t>(what_next)) {}
+};
+
+// Asks for what is read so many bytes after n elements at p: the hardware's own prefetching ends at multiples
 // of 4096, and one token's arithmetic is too short to hide what that costs. To ask for what is not there is
 // no fault. On AVX-512 into the second cache, and earlier: lines came a quarter to a third faster so
 // (docs/performance.md).
 template <typename T>
-HWY_INLINE void FetchAhead(const T* p, int64_t n) {
+HWY_INLINE void FetchAhead(const T* p, int64_t n, const Reading& reading = {}) {
   constexpr bool kIntoSecond = kLanes >= 16;
   constexpr uintptr_t kAhead = kIntoSecond ? 8192 : 4096, kLine = 64;  // bytes
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(p) + kAhead;
+  uintptr_t begin = reinterpret_cast<uintptr_t>(p) + kAhead;
+  if (begin >= reading.end) {
+    if (reading.next == 0) return;
+    begin += reading.next - reading.end;
+  }
   const uintptr_t end = begin + static_cast<uintptr_t>(n) * sizeof(T);
   for (uintptr_t at = begin; at < end; at += kLine) {
     __builtin_prefetch(reinterpret_cast<const char*>(at), /*rw=*/0, /*locality=*/kIntoSecond ? 2 : 3);
@@ -434,9 +450,10 @@ HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, const Rotation
     end = std::max<int64_t>(end, rows[r].key_end);
     RotateRow(rows[r].q, rows[r].x, table, rows[r].scale * kLog2E, q + r * d);
   }
+  const Reading reading(run.k + run.n_keys * d, run.v != nullptr ? run.v : run.next);
   int64_t j = begin;
   for (; j + 4 <= end; j += 4) {
-    FetchAhead(run.k + j * d, 4 * d);
+    FetchAhead(run.k + j * d, 4 * d, reading);
     DotProducts<kRows, 4>(run.k + j * d, d, q, d, d, logits + j, kFewStride);
   }
   for (; j < end; ++j) DotProducts<kRows, 1>(run.k + j * d, d, q, d, d, logits + j, kFewStride);
@@ -453,21 +470,23 @@ HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, const Rotation
 // out[r * d + m] = sum over j in [from, to) of weights[r * kFewStride + j] * v[m * v_stride + j], from and to
 // being whole vectors. Every other vector has a sum of its own, so that none waits long for its last
 // addition; which of the two begins changes no bit.
-template <int kRows, typename T>
-HWY_INLINE void FewValues(const T* HWY_RESTRICT v, int64_t v_stride, int64_t d,
-                          const float* HWY_RESTRICT weights, int64_t from, int64_t to,
+template <int kRows, typename Run>
+HWY_INLINE void FewValues(const Run& run, const float* HWY_RESTRICT weights, int64_t from, int64_t to,
                           float* HWY_RESTRICT out) {
+  const auto* HWY_RESTRICT v = run.v;
+  const int64_t v_stride = run.v_stride, d = run.head_dim;
+  const Reading reading(v + d * v_stride, run.next);
   constexpr int kDims = kRows < 4 ? 2 : 1;  // at a time: as many sums as AVX2 has registers for
   for (int64_t m = 0; m < d; m += 4) {
     Vec sums[kRows][4];
     HWY_UNROLL(4)
     for (int first = 0; first < 4; first += kDims) {
-      const T* const at = v + (m + first) * v_stride;
+      const auto* const at = v + (m + first) * v_stride;
       Vec even[kDims][kRows];
       Vec odd[kDims][kRows];
       HWY_UNROLL(2)
       for (int b = 0; b < kDims; ++b) {
-        FetchAhead(at + b * v_stride + from, to - from);
+        FetchAhead(at + b * v_stride + from, to - from, reading);
         HWY_UNROLL(4)
         for (int r = 0; r < kRows; ++r) even[b][r] = odd[b][r] = hn::Zero(kTag);
       }
@@ -526,7 +545,7 @@ void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& ta
     }
     sum[r] = hn::GetLane(hn::SumOfLanes(kTag, total));
   }
-  FewValues<kRows>(run.v, run.v_stride, d, logits, from, to, values);
+  FewValues<kRows>(run, logits, from, to, values);
   for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, max[r], sum[r]);
 }
 
@@ -552,8 +571,13 @@ template <typename Run>
 void AttendFew(std::span<const RotatedRow> rows, const Run& run, const RotationTable& table,
                float* workspace) {
   std::size_t r = 0;
-  for (; r + 4 <= rows.size(); r += 4) AttendGroup<4>(rows.data() + r, run, table, workspace);
+  Run again = run;  // which the next rows read: it is in cache
+  again.next = nullptr;
+  for (; r + 4 < rows.size(); r += 4) AttendGroup<4>(rows.data() + r, again, table, workspace);
   switch (rows.size() - r) {
+    case 4:
+      AttendGroup<4>(rows.data() + r, run, table, workspace);
+      break;
     case 3:
       AttendGroup<3>(rows.data() + r, run, table, workspace);
       break;
