@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-#include "kv/page.h"
+#include "kv/frame_store.h"
 #include "kv/page_io.h"
 
 namespace longheads {
@@ -21,10 +21,10 @@ Result<std::vector<double>> MeasureDiskSpeed(const std::string& folder, uint64_t
   const uint64_t n_pieces = bytes / kPiece;
   LH_ASSIGN(const RawFile file, RawFile::Temporary(folder, /*direct=*/true));
   constexpr uint64_t kUnderWay = 64;
-  const FrameSlab frames(kUnderWay, kPiece);
-  const auto place = [&](uint64_t i) {
-    return std::span(frames.frame(static_cast<int64_t>(i)).data(), kPiece);
-  };
+  FrameStore store(kPiece);
+  std::vector<PageFrame> frames;
+  while (frames.size() < kUnderWay) frames.push_back(store.New());
+  const auto place = [&](uint64_t i) { return std::span(frames[i].data(), kPiece); };
   std::memset(place(0).data(), 0x5a, kPiece);
   for (uint64_t i = 0; i < n_pieces; ++i) {
     if (Cancelled(cancel)) return tl::unexpected<Error>(stopped);

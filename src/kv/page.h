@@ -5,14 +5,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 #include <utility>
 
-#include "base/memory.h"
 #include "base/result.h"
+#include "kv/frame_store.h"
 #include "kv/page_file.h"
 #include "kv/page_layout.h"
 
@@ -38,53 +36,6 @@ struct KvGeometry {
   uint64_t BytesFor(int64_t n_tokens) const {
     return static_cast<uint64_t>(PagesFor(n_tokens)) * static_cast<uint64_t>(PageBytes());
   }
-};
-
-// Memory of one page, aligned for direct I/O; whoever has it may give it to another.
-class PageFrame {
- public:
-  PageFrame() {}  // none
-  explicit PageFrame(std::byte* data) : data_(data) {}
-  PageFrame(PageFrame&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  PageFrame& operator=(PageFrame&& other) noexcept {
-    data_ = std::exchange(other.data_, nullptr);
-    return *this;
-  }
-
-  std::byte* data() const { return data_; }
-  explicit operator bool() const { return data_ != nullptr; }
-
- private:
-  std::byte* data_ = nullptr;
-};
-
-// Memory of several pages side by side: one by one, each would take a page of the system's more for the
-// allocator's sake. In huge pages of the system a transfer is one piece of memory and not sixteen.
-class FrameSlab {
- public:
-  // Throws std::bad_alloc. Not zeroed: what is not written to takes no memory, but for the rest of a huge
-  // page.
-  FrameSlab(int64_t n_frames, int64_t frame_bytes)
-      : frame_bytes_(frame_bytes),
-        bytes_(static_cast<std::size_t>(n_frames) * static_cast<std::size_t>(frame_bytes)),
-        data_(AllocateAligned(bytes_, kDirectAlignment)) {}
-
-  PageFrame frame(int64_t i) const { return PageFrame(data_.get() + i * frame_bytes_); }
-  bool Holds(const PageFrame& frame) const {
-    return std::less_equal<>()(data_.get(), frame.data()) &&
-           std::less<>()(frame.data(), data_.get() + bytes_);
-  }
-  // What a frame held goes back to the system.
-  void Discard(const PageFrame& frame) {
-    if (!std::exchange(in_small_pages_, true)) KeepSmallPages({data_.get(), bytes_});
-    DropContents({frame.data(), static_cast<std::size_t>(frame_bytes_)});
-  }
-
- private:
-  int64_t frame_bytes_;
-  std::size_t bytes_;
-  bool in_small_pages_ = false;
-  AlignedMemory data_;
 };
 
 // Laid out as kv/page_layout.h says. A page that is full, or shared by two sequences, does not change any

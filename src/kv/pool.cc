@@ -19,9 +19,6 @@ namespace {
 constexpr int64_t kMostWrites = 32;
 // Pages that are sent for in one go.
 constexpr std::size_t kMostReads = 64;
-// Of a slab, at least; of small pages it may be less.
-constexpr int64_t kSlabBytes = 4 * int64_t{kHugePage};
-constexpr int64_t kMostSlabFrames = 128;
 // Pages that one look for room moves at most, while everybody waits.
 constexpr int64_t kMostChances = 64;
 
@@ -68,10 +65,7 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
   LH_ASSIGN(io_, MakePageIo(options.io, [this](const PageTransfer& transfer, const Status& status) {
               Done(transfer, status);
             }));
-  free_.clear();
-  unused_.clear();
-  slabs_.clear();
-  n_frames_ = 0;
+  frames_ = FrameStore(geometry_.PageStride());
   ram_frames_ = static_cast<int64_t>(std::min<uint64_t>(options.ram_bytes, INT64_MAX) / stride);
   least_frames_ = least_frames;
   file_ = options.file;
@@ -144,7 +138,6 @@ std::vector<std::shared_ptr<KvPage>> KvPool::Acquire(int64_t n, ThreadPool* thre
     if (!on_disk()) {
       std::lock_guard lock(mutex_);
       page->frame_ = FreeFrame();
-      if (!page->frame_) page->frame_ = NewFrame();
     }
     pages.push_back(Own(std::move(page)));
   }
@@ -192,7 +185,7 @@ void KvPool::Release(KvPage* page) {
 
 uint64_t KvPool::FreeBytes() const {
   std::lock_guard lock(mutex_);
-  return free_.size() * static_cast<uint64_t>(geometry_.PageBytes());
+  return static_cast<uint64_t>(frames_.n_free() * geometry_.PageBytes());
 }
 
 uint64_t KvPool::reserved_bytes() const {
@@ -207,7 +200,7 @@ int64_t KvPool::n_pages() const {
 
 int64_t KvPool::n_near() const {
   std::lock_guard lock(mutex_);
-  return n_frames_ - static_cast<int64_t>(free_.size());
+  return frames_.n_frames() - frames_.n_free();
 }
 
 KvTraffic KvPool::traffic() {
@@ -242,53 +235,29 @@ void KvPool::AwaitChange(std::unique_lock<std::mutex>& lock) {
 // ---- Frames
 
 PageFrame KvPool::FreeFrame() {
-  if (free_.empty()) return {};
-  PageFrame frame = std::move(free_.back());
-  free_.pop_back();
+  if (PageFrame frame = frames_.TakeFree()) return frame;
+  if (on_disk() && frames_.n_frames() >= most_frames_) return {};
+  PageFrame frame = frames_.New();
+  SeeWhatPresses();
   return frame;
 }
 
 void KvPool::GiveBack(PageFrame frame) {
-  // NewFrame made room in both.
-  if (on_disk() && n_frames_ > most_frames_) {  // all pages were pinned, or the memory has become less
-    Discard(std::move(frame));
+  if (on_disk() && frames_.n_frames() > most_frames_) {  // all pages were pinned, or the memory became less
+    frames_.Discard(std::move(frame));
   } else {
-    free_.push_back(std::move(frame));
+    frames_.GiveBack(std::move(frame));
   }
-}
-
-void KvPool::Discard(PageFrame frame) {
-  --n_frames_;
-  std::ranges::find_if(slabs_, [&](const FrameSlab& slab) { return slab.Holds(frame); })->Discard(frame);
-  unused_.push_back(std::move(frame));
 }
 
 void KvPool::DiscardSurplus() {
-  while (n_frames_ > most_frames_ && !free_.empty()) Discard(FreeFrame());
+  while (frames_.n_frames() > most_frames_ && frames_.n_free() > 0) frames_.Discard(frames_.TakeFree());
   const bool spare = n_kept_ <= most_frames_ / 2;
   KvPage* const last = newest_;
-  for (KvPage *next = oldest_, *page = nullptr; n_frames_ > most_frames_ && next != nullptr;) {
+  for (KvPage *next = oldest_, *page = nullptr; frames_.n_frames() > most_frames_ && next != nullptr;) {
     page = std::exchange(next, next == last ? nullptr : next->newer_);
-    if (PageFrame frame = Leave(*page, spare)) Discard(std::move(frame));
+    if (PageFrame frame = Leave(*page, spare)) frames_.Discard(std::move(frame));
   }
-}
-
-PageFrame KvPool::NewFrame() {
-  if (unused_.empty()) {
-    const int64_t frame_bytes = on_disk() ? geometry_.PageStride() : geometry_.PageBytes();
-    const int64_t n_frames = std::min(kMostSlabFrames, (kSlabBytes + frame_bytes - 1) / frame_bytes);
-    const std::size_t n = (slabs_.size() + 1) * static_cast<std::size_t>(n_frames);
-    unused_.reserve(n);
-    free_.reserve(n);
-    slabs_.emplace_back(n_frames, frame_bytes);
-    // From its beginning: what is behind takes no memory yet.
-    for (int64_t i = n_frames; i-- > 0;) unused_.push_back(slabs_.back().frame(i));
-  }
-  PageFrame frame = std::move(unused_.back());
-  unused_.pop_back();
-  ++n_frames_;
-  SeeWhatPresses();
-  return frame;
 }
 
 bool KvPool::PassOver(KvPage& page) {
@@ -343,7 +312,6 @@ PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     DiscardSurplus();
     if (PageFrame frame = FreeFrame()) return frame;
-    if (n_frames_ < most_frames_) return NewFrame();
     if (PageFrame frame = EvictOne(Evict::kSparingKept)) return frame;
     if (write_error_) {
       const Error error = *std::exchange(write_error_, std::nullopt);
@@ -352,7 +320,9 @@ PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
     if (!WriteSome(lock, kMostWrites) && n_reading_ == 0 && n_writing_ == 0) {
       if (write_error_) continue;
       if (PageFrame frame = EvictOne(Evict::kAny)) return frame;
-      return NewFrame();  // all are pinned, which is only for the moment
+      PageFrame frame = frames_.New();  // all are pinned, which is only for the moment
+      SeeWhatPresses();
+      return frame;
     }
     if (n_reading_ > 0 || n_writing_ > 0) AwaitChange(lock);
   }
@@ -504,11 +474,11 @@ PinnedPage KvPool::Write(KvPage& page) {
 
 // So few clean pages that there might be none when room is needed.
 bool KvPool::WritesPress() const {
-  return n_frames_ >= most_frames_ / 4 * 3 && n_dirty_ - n_writing_ > most_dirty_;
+  return frames_.n_frames() >= most_frames_ / 4 * 3 && n_dirty_ - n_writing_ > most_dirty_;
 }
 
 void KvPool::SeeWhatPresses() {
-  presses_.store(n_frames_ > most_frames_ || WritesPress(), std::memory_order_relaxed);
+  presses_.store(frames_.n_frames() > most_frames_ || WritesPress(), std::memory_order_relaxed);
 }
 
 void KvPool::Unpin(KvPage& page) {
@@ -519,7 +489,7 @@ void KvPool::Unpin(KvPage& page) {
   io_->TakeEnded();
   std::unique_lock lock = LockSoon(mutex_);
   page.pins_.fetch_sub(1, std::memory_order_release);
-  if (n_frames_ > most_frames_ && !page.dirty_ && page.io_ == KvPage::Io::kNone && Retire(page)) {
+  if (frames_.n_frames() > most_frames_ && !page.dirty_ && page.io_ == KvPage::Io::kNone && Retire(page)) {
     Unlink(page);
     GiveBack(std::move(page.frame_));
   }
@@ -555,13 +525,11 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   for (KvPage* const page : pages) {
     if (most <= 0) break;
     if (page->frame_ || page->io_ != KvPage::Io::kNone || !page->file_) continue;
-    PageFrame frame = FreeFrame();
-    if (!frame && n_frames_ < most_frames_) {
-      try {
-        frame = NewFrame();
-      } catch (const std::bad_alloc&) {  // those who need the page hear of it
-        break;
-      }
+    PageFrame frame;
+    try {
+      frame = FreeFrame();
+    } catch (const std::bad_alloc&) {  // those who need the page hear of it
+      break;
     }
     if (!frame && asked == Asked::kPerhaps) break;
     if (!frame) frame = EvictOne(Evict::kSparingKept);

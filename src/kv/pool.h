@@ -151,7 +151,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   friend class KvReservation;
 
   KvPool(const KvGeometry& geometry, const VectorKernels& conversions)
-      : geometry_(geometry), layout_(MakePageLayout(geometry.type, geometry.head_dim, conversions)) {}
+      : geometry_(geometry),
+        layout_(MakePageLayout(geometry.type, geometry.head_dim, conversions)),
+        frames_(geometry.PageBytes()) {}
 
   int64_t FramesBeside(uint64_t reserved) const;
   void Reserve(uint64_t before, uint64_t now);
@@ -175,12 +177,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   void AwaitChange(std::unique_lock<std::mutex>& lock);
 
   // With the lock held; those that take it may let it go meanwhile.
-  PageFrame NewFrame();  // throws std::bad_alloc
   PageFrame TakeFrame(std::unique_lock<std::mutex>& lock);
+  // A free one, or a new one where memory is left for it: else none. Throws std::bad_alloc.
   PageFrame FreeFrame();
   void GiveBack(PageFrame frame);
-  // The frame's memory goes back to the system.
-  void Discard(PageFrame frame);
   // What reservations took of the pages' memory, as far as nothing has to be waited for.
   void DiscardSurplus();
   void Settle(KvPage& page, PageFrame frame);
@@ -217,11 +217,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
     std::atomic<uint64_t> n = 0;
   };
   std::array<Count, 16> ready_hits_;
-  std::vector<FrameSlab> slabs_;
-  std::vector<PageFrame> unused_;  // of the slabs: not among the n_frames_
-  std::vector<PageFrame> free_;
+  FrameStore frames_;
   int64_t n_pages_ = 0;
-  int64_t n_frames_ = 0;  // of pages, and free
   // With a file: what UseDisk was given, and the least it takes; of pages, beside what is reserved.
   int64_t ram_frames_ = 0;
   int64_t least_frames_ = 0;

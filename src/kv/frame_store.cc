@@ -1,0 +1,54 @@
+#include "kv/frame_store.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "kv/page_file.h"
+
+namespace longheads {
+namespace {
+
+// Of a slab, at least; of small pages it may be less.
+constexpr int64_t kSlabBytes = 4 * int64_t{kHugePage};
+constexpr int64_t kMostSlabFrames = 128;
+
+}  // namespace
+
+PageFrame FrameStore::TakeFree() {
+  if (free_.empty()) return {};
+  PageFrame frame = std::move(free_.back());
+  free_.pop_back();
+  return frame;
+}
+
+PageFrame FrameStore::New() {
+  if (unused_.empty()) {
+    const int64_t n_frames = std::min(kMostSlabFrames, (kSlabBytes + frame_bytes_ - 1) / frame_bytes_);
+    const std::size_t n = (slabs_.size() + 1) * static_cast<std::size_t>(n_frames);
+    unused_.reserve(n);
+    free_.reserve(n);
+    // What is not written to takes no memory, but for the rest of a huge page.
+    const auto bytes = static_cast<std::size_t>(n_frames * frame_bytes_);
+    slabs_.push_back({.memory = AllocateAligned(bytes, kDirectAlignment), .bytes = bytes});
+    // From its beginning: what is behind takes no memory yet.
+    for (int64_t i = n_frames; i-- > 0;) unused_.emplace_back(slabs_.back().memory.get() + i * frame_bytes_);
+  }
+  PageFrame frame = std::move(unused_.back());
+  unused_.pop_back();
+  ++n_frames_;
+  return frame;
+}
+
+void FrameStore::Discard(PageFrame frame) noexcept {
+  const auto holds = [&](const Slab& slab) {
+    const std::byte* const begin = slab.memory.get();
+    return std::less_equal<>()(begin, frame.data()) && std::less<>()(frame.data(), begin + slab.bytes);
+  };
+  Slab& slab = *std::ranges::find_if(slabs_, holds);
+  if (!std::exchange(slab.in_small_pages, true)) KeepSmallPages({slab.memory.get(), slab.bytes});
+  DropContents({frame.data(), static_cast<std::size_t>(frame_bytes_)});
+  --n_frames_;
+  unused_.push_back(std::move(frame));
+}
+
+}  // namespace longheads
