@@ -18,10 +18,11 @@ struct AttentionExecutor::Scratch {
   std::vector<RotatedRow> rows;
   std::vector<int64_t> pages;  // that a plan reads
   std::vector<int64_t> nearly_pages;
-  Buffer<float> page;         // a page expanded to float32, or gathered keys and values
-  Buffer<float> turned;       // keys on another plane than the stored one
-  Buffer<float> workspace;    // the kernels' own
-  std::vector<float> masses;  // [rows, kMaxRun] of a page
+  Buffer<float> page;          // a page expanded to float32, or gathered keys and values
+  Buffer<std::byte> unpacked;  // pages that lie packed
+  Buffer<float> turned;        // keys on another plane than the stored one
+  Buffer<float> workspace;     // the kernels' own
+  std::vector<float> masses;   // [rows, kMaxRun] of a page
   AttentionCounts counts;
 };
 
@@ -219,7 +220,7 @@ class AttentionExecutor::Run {
     if (type == KvType::kF32) return false;                      // nothing is to be widened
     if (near != nullptr && type != KvType::kBF16) return false;  // keys and values of two types
     const RotationTable& rotations = *SequenceOf(segment).rotations;
-    const PinnedPage stored = kv.Stored(block_.layer, block_.kv_head, begin / kPageTokens);
+    const PinnedPage stored = kv.StoredForNow(block_.layer, block_.kv_head, begin / kPageTokens);
     const std::byte* const page = stored.data();
     const int64_t d = shape_.head_dim;
     const int64_t n_keys = (end - 1) % kPageTokens + 1;
@@ -231,7 +232,8 @@ class AttentionExecutor::Run {
                                 .v_stride = kPageTokens,
                                 .n_keys = n_keys,
                                 .head_dim = d,
-                                .next = next_},
+                                .next = next_,
+                                .near = stored.unpacked() && NearOf(segment) == nullptr},
                                rotations, scratch_.workspace.data());
     } else {
       const Q8Places places(d);
@@ -261,12 +263,16 @@ class AttentionExecutor::Run {
   void AttendPages(const PlanSegment& segment, int64_t begin, int64_t end) {
     const KvSequence& kv = *SequenceOf(segment).kv;
     const int64_t first_page = begin / kPageTokens;
+    const int64_t stride = kv.geometry().PageStride();
+    if (kv.pool()->packs()) scratch_.unpacked.Reserve(kPagesTogether * stride);
+    std::byte* const unpacked = scratch_.unpacked.data();
     std::array<PinnedPage, kPagesTogether> pinned;
     std::array<Bf16Page, kPagesTogether> pages;
     std::size_t n = 0;
     for (; (first_page + static_cast<int64_t>(n)) * kPageTokens < end; ++n) {
       const int64_t page = first_page + static_cast<int64_t>(n);
-      pinned[n] = kv.Stored(block_.layer, block_.kv_head, page);
+      pinned[n] = kv.Stored(block_.layer, block_.kv_head, page,
+                            unpacked == nullptr ? nullptr : unpacked + static_cast<int64_t>(n) * stride);
       pages[n] = InBf16(segment, pinned[n].data(), page);
     }
     kernels_.attend_bf16(scratch_.rows,
@@ -493,11 +499,7 @@ class AttentionExecutor::Few {
     const PlanSegment& segment = *piece.segment;
     const AttentionSequence& sequence = queries.sequences[static_cast<std::size_t>(segment.sequence)];
     if (segment.listed || (segment.absolute && sequence.near != nullptr)) return nullptr;
-    const KvGeometry& geometry = sequence.kv->geometry();
-    const std::byte* const page =
-        sequence.kv->Peek(queries.layer, queries.kv_head, piece.begin / kPageTokens);
-    const int64_t number = geometry.type == KvType::kQ8 ? 1 : RowBytes(geometry.type, 1);
-    return page == nullptr ? nullptr : page + piece.begin % kPageTokens * geometry.head_dim * number;
+    return sequence.kv->Peek(queries.layer, queries.kv_head, piece.begin);
   }
 
   void Attend(std::size_t b, const Piece& piece, int thread, const std::byte* next) {

@@ -43,6 +43,9 @@ struct KeyRunOf {
   // What is read after it, where that is known: the beginning is asked for while this run ends, unless this
   // is too short for that.
   const void* next = nullptr;
+  // The run itself is in the cache: instead of it, the first three quarters of as many bytes as a page has
+  // are asked for from `next` on while it is read. Of bfloat16.
+  bool near = false;
 };
 using KeyRun = KeyRunOf<float>;
 using Bf16KeyRun = KeyRunOf<BFloat16>;

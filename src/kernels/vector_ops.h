@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/implementation.h"
+#include "kernels/packed_bf16.h"
 #include "kernels/rotation_table.h"
 #include "tensor/dtype.h"
 
@@ -50,6 +51,10 @@ struct VectorKernels {
   // And back: out[n] = in * scale, or each with a scale of its own.
   void (*from_q8)(const int8_t* in, float scale, int64_t n, float* out);
   void (*from_q8_each)(const int8_t* in, const float* scales, int64_t n, float* out);
+  // A page of K [kMaxRun, head_dim] and V [head_dim, kMaxRun] packed; false, and nothing to be read there,
+  // where too many numbers stand apart. And back, to the bit.
+  bool (*pack_bf16)(const BFloat16* page, int64_t head_dim, PackedBf16 packed);
+  void (*unpack_bf16)(PackedBf16 packed, int64_t head_dim, BFloat16* page);
   // Of scores [n].
   ScoreRange (*range)(const float* scores, int64_t n);
   // How many of scores [n] are at least `least`, and which, ascending; `indices` has room for n + kIndexRoom.

@@ -267,6 +267,91 @@ TEST_P(VectorOpsTest, ExpSumIsOfEveryScore) {
   }
 }
 
+// The pieces of one, which nothing else lies in.
+struct PackedPage {
+  explicit PackedPage(const PackedBf16Places& places)
+      : planes(static_cast<std::size_t>(places.planes_bytes)),
+        rest(static_cast<std::size_t>(places.rest_bytes())) {}
+  PackedBf16 pieces() { return {planes.data(), rest.data()}; }
+
+  std::vector<std::byte> planes, rest;
+};
+
+std::vector<uint16_t> BitsOf(const std::vector<BFloat16>& numbers) {
+  std::vector<uint16_t> bits;
+  for (const BFloat16 number : numbers) bits.push_back(number.bits);
+  return bits;
+}
+
+// Keys and values whose channels are of quite different sizes; `also` takes the place of the first numbers.
+std::vector<BFloat16> Page(int64_t head_dim, const std::vector<uint16_t>& also = {}) {
+  const PackedBf16Places places(head_dim);
+  std::vector<float> values = Random(places.n_numbers, static_cast<unsigned>(head_dim));
+  for (int64_t i = 0; i < places.n_numbers; ++i) {
+    const int64_t channel = i < kMaxRun * head_dim ? i % head_dim : i / kMaxRun;
+    values[static_cast<std::size_t>(i)] *= std::exp2(static_cast<float>(channel * 7 % 40 - 20));
+  }
+  std::vector<BFloat16> page(values.size());
+  ref::kVectorOps.to_bf16(values.data(), places.n_numbers, page.data());
+  for (std::size_t i = 0; i < also.size(); ++i) page[i].bits = also[i];
+  return page;
+}
+
+TEST_P(VectorOpsTest, PackedPagesComeBackToTheBit) {
+  constexpr uint16_t kZero = 0, kMinusZero = 0x8000, kSubnormal = 1, kInfinity = 0x7f80, kNan = 0xffc1;
+  for (const int64_t head_dim : {16, 48, 64, 80, 128, 256}) {
+    for (const std::vector<uint16_t>& also :
+         {std::vector<uint16_t>{}, {kZero, kMinusZero, kSubnormal}, {kInfinity}, {kNan, 0xff80}}) {
+      const PackedBf16Places places(head_dim);
+      const std::vector<BFloat16> page = Page(head_dim, also);
+      PackedPage packed(places), expected(places);
+      const bool fits = ref::kVectorOps.pack_bf16(page.data(), head_dim, expected.pieces());
+      ASSERT_EQ(kernels().pack_bf16(page.data(), head_dim, packed.pieces()), fits);
+      // Beside an infinity a channel's other numbers are all too small.
+      ASSERT_EQ(fits, also.empty() || also[0] == kZero) << head_dim;
+      if (!fits) continue;
+      EXPECT_EQ(packed.planes, expected.planes);
+      EXPECT_EQ(packed.rest, expected.rest);
+      std::vector<BFloat16> back(page.size());
+      kernels().unpack_bf16(packed.pieces(), head_dim, back.data());
+      EXPECT_EQ(BitsOf(back), BitsOf(page));
+    }
+  }
+}
+
+TEST_P(VectorOpsTest, PacksPagesOfZerosAndOfWhatIsNoNumber) {
+  constexpr int64_t kDim = 64;
+  const PackedBf16Places places(kDim);
+  for (const uint16_t bits : {0x0000, 0x8000, 0x7f80, 0xffff, 0x0001, 0x3f80}) {
+    const std::vector<BFloat16> page(static_cast<std::size_t>(places.n_numbers), BFloat16{bits});
+    PackedPage packed(places);
+    ASSERT_TRUE(kernels().pack_bf16(page.data(), kDim, packed.pieces()));
+    std::vector<BFloat16> back(page.size());
+    kernels().unpack_bf16(packed.pieces(), kDim, back.data());
+    EXPECT_EQ(BitsOf(back), BitsOf(page));
+  }
+}
+
+TEST_P(VectorOpsTest, PacksNoPageOfWhichTooMuchStandsApart) {
+  constexpr int64_t kDim = 64;
+  const PackedBf16Places places(kDim);
+  std::vector<BFloat16> page(static_cast<std::size_t>(places.n_numbers), BFloat16{0x3f80});
+  std::mt19937 random(5);
+  std::vector<std::size_t> some(page.size());
+  for (std::size_t i = 0; i < some.size(); ++i) some[i] = i;
+  std::shuffle(some.begin(), some.end(), random);
+  for (int64_t n = 0; n <= kMostApart + 1; ++n) {
+    PackedPage packed(places);
+    ASSERT_EQ(kernels().pack_bf16(page.data(), kDim, packed.pieces()), n <= kMostApart);
+    if (n <= kMostApart) {
+      std::vector<BFloat16> back(page.size());
+      kernels().unpack_bf16(packed.pieces(), kDim, back.data());
+      EXPECT_EQ(BitsOf(back), BitsOf(page));
+    }
+    page[some[static_cast<std::size_t>(n)]].bits = 0x3f80 - (15 << 7);  // the least that has no code
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Every, VectorOpsTest,
                          testing::ValuesIn(VectorImplementations().begin(), VectorImplementations().end()),
                          [](const auto& p) { return std::string(p.param.name); });

@@ -23,15 +23,21 @@ PageFrame FrameStore::TakeFree() {
 
 PageFrame FrameStore::New() {
   if (unused_.empty()) {
-    const int64_t n_frames = std::min(kMostSlabFrames, (kSlabBytes + frame_bytes_ - 1) / frame_bytes_);
+    const int64_t n_frames = std::min(kMostSlabFrames, (kSlabBytes + data_bytes_ - 1) / data_bytes_);
     const std::size_t n = (slabs_.size() + 1) * static_cast<std::size_t>(n_frames);
     unused_.reserve(n);
     free_.reserve(n);
     // What is not written to takes no memory, but for the rest of a huge page.
-    const auto bytes = static_cast<std::size_t>(n_frames * frame_bytes_);
-    slabs_.push_back({.memory = AllocateAligned(bytes, kDirectAlignment), .bytes = bytes});
+    const int64_t data_bytes = n_frames * data_bytes_;
+    slabs_.push_back(
+        {.memory = AllocateAligned(static_cast<std::size_t>(n_frames * frame_bytes()), kDirectAlignment),
+         .bytes = static_cast<std::size_t>(data_bytes),
+         .in_small_pages = in_small_pages_});
+    if (in_small_pages_) KeepSmallPages({slabs_.back().memory.get(), slabs_.back().bytes});
+    std::byte* const data = slabs_.back().memory.get();
     // From its beginning: what is behind takes no memory yet.
-    for (int64_t i = n_frames; i-- > 0;) unused_.emplace_back(slabs_.back().memory.get() + i * frame_bytes_);
+    for (int64_t i = n_frames; i-- > 0;)
+      unused_.emplace_back(this, data + i * data_bytes_, data + data_bytes + i * side_bytes_);
   }
   PageFrame frame = std::move(unused_.back());
   unused_.pop_back();
@@ -46,7 +52,7 @@ void FrameStore::Discard(PageFrame frame) noexcept {
   };
   Slab& slab = *std::ranges::find_if(slabs_, holds);
   if (!std::exchange(slab.in_small_pages, true)) KeepSmallPages({slab.memory.get(), slab.bytes});
-  DropContents({frame.data(), static_cast<std::size_t>(frame_bytes_)});
+  DropContents({frame.data(), static_cast<std::size_t>(data_bytes_)});
   --n_frames_;
   unused_.push_back(std::move(frame));
 }

@@ -10,22 +10,30 @@
 
 namespace longheads {
 
+class FrameStore;
+
 // Memory of one page, aligned for direct I/O; whoever has it may give it to another.
 class PageFrame {
  public:
   PageFrame() {}  // none
-  explicit PageFrame(std::byte* data) : data_(data) {}
-  PageFrame(PageFrame&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  PageFrame(FrameStore* store, std::byte* data, std::byte* side) : store_(store), data_(data), side_(side) {}
+  PageFrame(PageFrame&& other) noexcept { *this = std::move(other); }
   PageFrame& operator=(PageFrame&& other) noexcept {
+    store_ = std::exchange(other.store_, nullptr);
     data_ = std::exchange(other.data_, nullptr);
+    side_ = other.side_;
     return *this;
   }
 
+  FrameStore* store() const { return store_; }  // whose it is
   std::byte* data() const { return data_; }
+  std::byte* side() const { return side_; }  // the bytes that belong to it beside those
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
+  FrameStore* store_ = nullptr;
   std::byte* data_ = nullptr;
+  std::byte* side_ = nullptr;
 };
 
 // Frames of one size. They lie side by side in slabs: one by one, each would take a page of the system's more
@@ -33,30 +41,39 @@ class PageFrame {
 // sixteen.
 class FrameStore {
  public:
-  explicit FrameStore(int64_t frame_bytes) : frame_bytes_(frame_bytes) {}
+  // Each has so many bytes, whole pages of the system, and some beside that need not be such; these stay
+  // allocated also where the system has the others back. In small pages of the system nothing takes memory
+  // before it is written to.
+  explicit FrameStore(int64_t data_bytes, int64_t side_bytes = 0, bool in_small_pages = false)
+      : data_bytes_(data_bytes), side_bytes_(side_bytes), in_small_pages_(in_small_pages) {}
 
-  int64_t frame_bytes() const { return frame_bytes_; }
+  int64_t side_bytes() const { return side_bytes_; }
+  int64_t frame_bytes() const { return data_bytes_ + side_bytes_; }
   // Frames that take memory: those that somebody has, and free ones.
   int64_t n_frames() const { return n_frames_; }
+  int64_t n_used() const { return n_frames() - n_free(); }
   int64_t n_free() const { return static_cast<int64_t>(free_.size()); }
-  uint64_t bytes() const { return static_cast<uint64_t>(n_frames_ * frame_bytes_); }
+  uint64_t bytes() const { return static_cast<uint64_t>(n_frames_ * frame_bytes()); }
 
   // None where none is free.
   PageFrame TakeFree();
-  // One that took no memory. Not zeroed. Throws std::bad_alloc.
+  // One that took no memory. Not zeroed. Throws std::bad_alloc. It stays where it is: frames know it.
   PageFrame New();
+  // Frames of its own come back.
   void GiveBack(PageFrame frame) noexcept { free_.push_back(std::move(frame)); }  // New made room
-  // What it held goes back to the system.
+  // What it held goes back to the system, and comes again in small pages of it.
   void Discard(PageFrame frame) noexcept;
 
  private:
   struct Slab {
     AlignedMemory memory;
     std::size_t bytes;
-    bool in_small_pages = false;
+    bool in_small_pages;
   };
 
-  int64_t frame_bytes_;
+  int64_t data_bytes_;
+  int64_t side_bytes_;
+  bool in_small_pages_;
   int64_t n_frames_ = 0;
   std::vector<Slab> slabs_;
   std::vector<PageFrame> unused_;  // of the slabs: not among the n_frames_

@@ -57,8 +57,13 @@ class KvPage {
   bool pinned() const { return (pins_.load(std::memory_order_acquire) & kPins) != 0; }
 
   std::atomic<uint32_t> pins_ = 0;
-  PageFrame frame_;     // none: the page is on disk alone, or nothing was written to it yet
+  // Where it lies as it is, or packed: in one of them, and in none where it is on disk alone, or nothing was
+  // written to it yet. Both while it is read to be packed.
+  PageFrame frame_;
+  PageFrame packed_;
+  bool packs_ = true;   // as far as is known: it was never tried in vain
   bool dirty_ = false;  // not on disk as it is in memory
+  bool in_memory() const { return (frame_ || packed_) && io_ != Io::kReading; }
   Ahead ahead_ = Ahead::kNo;
   int keepers_ = 0;  // those for whom it goes only where nothing else can
   // How many generated tokens' plans named it since it came, up to kMostPlans, less how often it was passed

@@ -65,6 +65,16 @@ class FloatLayout final : public PageLayout {
     return Load(page, kPageTokens * d_, scratch);
   }
 
+  bool packs() const override {
+    return std::is_same_v<T, BFloat16> && d_ % kPackedDims == 0 && d_ <= kMaxHeadDim;
+  }
+  bool Pack(const std::byte* page, PackedBf16 packed) const override {
+    return conversions_.pack_bf16(reinterpret_cast<const BFloat16*>(page), d_, packed);
+  }
+  void Unpack(PackedBf16 packed, std::byte* page) const override {
+    conversions_.unpack_bf16(packed, d_, reinterpret_cast<BFloat16*>(page));
+  }
+
   void CopyKeys(const std::byte* page, int64_t at, int64_t n, float* k, int64_t k_stride) const override {
     const T* const keys = reinterpret_cast<const T*>(page) + at * d_;
     for (int64_t i = 0; i < n; ++i) Expand(keys + i * d_, d_, k + i * k_stride);
@@ -167,6 +177,10 @@ class Q8Layout final : public PageLayout {
 };
 
 }  // namespace
+
+bool PageLayout::Pack(const std::byte*, PackedBf16) const { return false; }
+
+void PageLayout::Unpack(PackedBf16, std::byte*) const { LH_CHECK(packs()); }
 
 const char* NameOf(KvType type) {
   switch (type) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/packed_bf16.h"
 #include "kernels/vector_ops.h"
 
 namespace longheads {
@@ -53,6 +54,12 @@ class PageLayout {
   virtual Floats Read(const std::byte* page, float* scratch) const = 0;
   // K alone; `scratch` is half as large.
   virtual const float* ReadKeys(const std::byte* page, float* scratch) const = 0;
+
+  // Whether Pack and Unpack may be called: bfloat16 can be packed.
+  virtual bool packs() const { return false; }
+  // kernels/packed_bf16.h: a page into fewer bytes, without loss; false where it cannot be.
+  virtual bool Pack(const std::byte* page, PackedBf16 packed) const;
+  virtual void Unpack(PackedBf16 packed, std::byte* page) const;
 
   // The keys of tokens [at, at + n): rows `k_stride` apart.
   virtual void CopyKeys(const std::byte* page, int64_t at, int64_t n, float* k, int64_t k_stride) const = 0;

@@ -21,6 +21,12 @@ constexpr int64_t kMostWrites = 32;
 constexpr std::size_t kMostReads = 64;
 // Pages that one look for room moves at most, while everybody waits.
 constexpr int64_t kMostChances = 64;
+// Where less may be in memory, parts of huge pages that nothing lies in are too much of it.
+constexpr uint64_t kLeastForHuge = uint64_t{64} << 20;
+// Frames of pages that are read to be packed which those that tokens are added to leave alone.
+constexpr int64_t kSpareLanding = 32;
+// Pages that are packed for one that is to come: as much memory as it takes so, and a little more.
+constexpr std::size_t kPackedForOne = 4;
 
 Error Damaged(const PageFile& file, uint64_t offset) {
   return {ErrorKind::kInvalidInput,
@@ -66,6 +72,12 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
               Done(transfer, status);
             }));
   frames_ = FrameStore(geometry_.PageStride());
+  const PackedBf16Places places(geometry_.head_dim);
+  constexpr auto kLine = static_cast<int64_t>(kCacheLine);
+  const bool in_small_pages = options.ram_bytes < kLeastForHuge;
+  packed_ =
+      FrameStore(places.planes_bytes, (places.rest_bytes() + kLine - 1) / kLine * kLine, in_small_pages);
+  landing_ = FrameStore(geometry_.PageStride(), /*side_bytes=*/0, in_small_pages);
   ram_frames_ = static_cast<int64_t>(std::min<uint64_t>(options.ram_bytes, INT64_MAX) / stride);
   least_frames_ = least_frames;
   file_ = options.file;
@@ -85,6 +97,7 @@ void KvPool::Reserve(uint64_t before, uint64_t now) {
   reserved_ += now - before;
   if (!on_disk()) return;
   most_frames_ = FramesBeside(reserved_);
+  most_bytes_ = static_cast<uint64_t>(most_frames_ * frames_.frame_bytes());
   // The pages that tokens are being added to, one of each layer and head, would be written again and again.
   const int64_t n_open = geometry_.n_layers * geometry_.n_kv_heads;
   most_dirty_ = std::min(most_frames_ / 4, std::max(most_frames_ / 16, 2 * n_open));
@@ -137,7 +150,7 @@ std::vector<std::shared_ptr<KvPage>> KvPool::Acquire(int64_t n, ThreadPool* thre
     WillWrite(*page);
     if (!on_disk()) {
       std::lock_guard lock(mutex_);
-      page->frame_ = FreeFrame();
+      page->frame_ = FreeFrame(frames_);
     }
     pages.push_back(Own(std::move(page)));
   }
@@ -176,10 +189,8 @@ void KvPool::Release(KvPage* page) {
   --n_pages_;
   if (page->dirty_) --n_dirty_;
   if (page->keepers_ > 0) --n_kept_;
-  if (page->frame_) {
-    if (on_disk()) Unlink(*page);
-    GiveBack(std::move(page->frame_));
-  }
+  if (on_disk()) Unlink(*page);
+  GiveBackFrames(*page);
   if (page->file_) page->file_->Free(page->offset_);
 }
 
@@ -200,7 +211,21 @@ int64_t KvPool::n_pages() const {
 
 int64_t KvPool::n_near() const {
   std::lock_guard lock(mutex_);
-  return frames_.n_frames() - frames_.n_free();
+  return frames_.n_used() + packed_.n_used() + landing_.n_used();
+}
+
+int64_t KvPool::n_packed() const {
+  std::lock_guard lock(mutex_);
+  return packed_.n_used();
+}
+
+uint64_t KvPool::NearBytes() const {
+  std::lock_guard lock(mutex_);
+  uint64_t bytes = 0;
+  for (const FrameStore* const store : {&frames_, &packed_, &landing_}) {
+    bytes += static_cast<uint64_t>(store->n_used() * store->frame_bytes());
+  }
+  return bytes;
 }
 
 KvTraffic KvPool::traffic() {
@@ -234,29 +259,41 @@ void KvPool::AwaitChange(std::unique_lock<std::mutex>& lock) {
 
 // ---- Frames
 
-PageFrame KvPool::FreeFrame() {
-  if (PageFrame frame = frames_.TakeFree()) return frame;
-  if (on_disk() && frames_.n_frames() >= most_frames_) return {};
-  PageFrame frame = frames_.New();
+PageFrame KvPool::FreeFrame(FrameStore& store) {
+  if (PageFrame frame = store.TakeFree()) return frame;
+  while (on_disk() && FrameBytes() + static_cast<uint64_t>(store.frame_bytes()) > most_bytes_) {
+    FrameStore& other = frames_.n_free() > 0 ? frames_ : packed_;
+    if (other.n_free() == 0) return {};
+    other.Discard(other.TakeFree());
+  }
+  PageFrame frame = store.New();
   SeeWhatPresses();
   return frame;
 }
 
 void KvPool::GiveBack(PageFrame frame) {
-  if (on_disk() && frames_.n_frames() > most_frames_) {  // all pages were pinned, or the memory became less
-    frames_.Discard(std::move(frame));
+  FrameStore& store = *frame.store();
+  if (HasSurplus() && &store != &landing_) {  // all pages were pinned, or the memory became less
+    store.Discard(std::move(frame));
   } else {
-    frames_.GiveBack(std::move(frame));
+    store.GiveBack(std::move(frame));
   }
 }
 
+void KvPool::GiveBackFrames(KvPage& page) {
+  if (page.frame_) GiveBack(std::move(page.frame_));
+  if (page.packed_) GiveBack(std::move(page.packed_));
+}
+
 void KvPool::DiscardSurplus() {
-  while (frames_.n_frames() > most_frames_ && frames_.n_free() > 0) frames_.Discard(frames_.TakeFree());
+  for (FrameStore* const store : {&packed_, &frames_}) {
+    while (HasSurplus() && store->n_free() > 0) store->Discard(store->TakeFree());
+  }
   const bool spare = n_kept_ <= most_frames_ / 2;
   KvPage* const last = newest_;
-  for (KvPage *next = oldest_, *page = nullptr; frames_.n_frames() > most_frames_ && next != nullptr;) {
+  for (KvPage *next = oldest_, *page = nullptr; HasSurplus() && next != nullptr;) {
     page = std::exchange(next, next == last ? nullptr : next->newer_);
-    if (PageFrame frame = Leave(*page, spare)) frames_.Discard(std::move(frame));
+    if (PageFrame left = Leave(*page, spare)) left.store()->Discard(std::move(left));
   }
 }
 
@@ -269,7 +306,7 @@ bool KvPool::PassOver(KvPage& page) {
   return true;
 }
 
-PageFrame KvPool::EvictOne(Evict which) {
+PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
   const bool spare = which == Evict::kSparingKept && n_kept_ <= most_frames_ / 2;
   // Who pins a page that is ready leaves the order as it is: the page moves when its turn to leave comes.
   int64_t chances = kMostChances;
@@ -281,16 +318,65 @@ PageFrame KvPool::EvictOne(Evict which) {
     while (next != nullptr) {
       KvPage* const page = next;
       next = page == last ? nullptr : page->newer_;
+      if (from != nullptr && page->frame_.store() != from) continue;
       if (chances > 0 && PassOver(*page)) {
         Touch(*page);
         --chances;
         moved = true;
+        if (packs() && page->frame_.store() == &frames_ && Pack(*page)) return std::move(page->frame_);
         continue;
       }
-      if (PageFrame frame = Leave(*page, spare)) return frame;
+      if (PageFrame left = Leave(*page, spare)) return left;
     }
   } while (moved);
   return {};
+}
+
+bool KvPool::Pack(KvPage& page) {
+  if (page.dirty_ || page.io_ != KvPage::Io::kNone || !page.packs_ || !Retire(page)) return false;
+  PageFrame packed = packed_.TakeFree();
+  try {
+    // Of those that go back to the system, what the page leaves is more than what it takes so.
+    if (!packed)
+      packed = page.frame_.store() == &frames_ ? packed_.New() : Vacate(packed_, Evict::kSparingKept);
+  } catch (const std::bad_alloc&) {
+  }
+  if (!packed) return false;
+  if (page.frame_) page.packs_ = layout_->Pack(page.frame_.data(), {packed.data(), packed.side()});
+  if (!page.frame_ || !page.packs_) {  // to have made room it may have left itself
+    GiveBack(std::move(packed));
+    return false;
+  }
+  page.packed_ = std::move(packed);
+  return true;
+}
+
+void KvPool::PackSome(std::span<KvPage* const> pages, std::size_t most) {
+  std::size_t n = 0;
+  for (KvPage* const page : pages) {
+    if (n == most || FrameBytes() + static_cast<uint64_t>(packed_.frame_bytes()) <= most_bytes_) return;
+    if (!page->frame_ || !Pack(*page)) continue;
+    PageFrame frame = std::move(page->frame_);
+    FrameStore& store = *frame.store();
+    if (&store == &frames_) {
+      store.Discard(std::move(frame));
+    } else {
+      store.GiveBack(std::move(frame));
+    }
+    ++n;
+  }
+}
+
+PageFrame KvPool::Vacate(FrameStore& store, Evict which) {
+  for (;;) {
+    PageFrame left;
+    if (&store == &landing_) left = EvictOne(which, &frames_);
+    if (!left) left = EvictOne(which);
+    if (!left) return {};
+    if (left.store() == &store && !HasSurplus()) return left;
+    left.store()->Discard(std::move(left));
+    if (PageFrame frame = FreeFrame(store)) return frame;
+  }
 }
 
 PageFrame KvPool::Leave(KvPage& page, bool spare_kept) {
@@ -303,24 +389,25 @@ PageFrame KvPool::Leave(KvPage& page, bool spare_kept) {
   page.ahead_ = KvPage::Ahead::kNo;  // in vain
   page.plans_ = KvPage::kUnplanned;
   Unlink(page);
-  return std::move(page.frame_);
+  return std::move(page.packed_ ? page.packed_ : page.frame_);
 }
 
 PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
   // Of writes that an earlier request began, and that ended after it did. The pages are tried again.
   write_error_.reset();
+  FrameStore& store = generating_ && landing_.n_free() > kSpareLanding ? landing_ : frames_;
   for (;;) {
     DiscardSurplus();
-    if (PageFrame frame = FreeFrame()) return frame;
-    if (PageFrame frame = EvictOne(Evict::kSparingKept)) return frame;
+    if (PageFrame frame = FreeFrame(store)) return frame;
+    if (PageFrame frame = Vacate(store, Evict::kSparingKept)) return frame;
     if (write_error_) {
       const Error error = *std::exchange(write_error_, std::nullopt);
       throw PageError(error);
     }
     if (!WriteSome(lock, kMostWrites) && n_reading_ == 0 && n_writing_ == 0) {
       if (write_error_) continue;
-      if (PageFrame frame = EvictOne(Evict::kAny)) return frame;
-      PageFrame frame = frames_.New();  // all are pinned, which is only for the moment
+      if (PageFrame frame = Vacate(store, Evict::kAny)) return frame;
+      PageFrame frame = store.New();  // all are pinned, which is only for the moment
       SeeWhatPresses();
       return frame;
     }
@@ -376,9 +463,9 @@ bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
       const Error error = *std::exchange(page.failed_, std::nullopt);
       throw PageError(error);
     }
-    if (page.frame_) return from_disk;
+    if (page.in_memory()) return from_disk;
     PageFrame frame = TakeFrame(lock);
-    if (page.frame_ || page.io_ == KvPage::Io::kReading) {  // another thread was quicker
+    if (page.frame_ || page.packed_) {  // another thread was quicker
       GiveBack(std::move(frame));
       continue;
     }
@@ -414,14 +501,19 @@ bool KvPool::PinReady(KvPage& page) {
   return true;
 }
 
-const std::byte* KvPool::Peek(KvPage& page) const {
-  if (!on_disk()) return page.frame_.data();
+const std::byte* KvPool::Peek(KvPage& page, int64_t offset) const {
+  if (!on_disk()) return page.frame_.data() + offset;
   uint32_t pins = page.pins_.load(std::memory_order_relaxed);
   do {
     if ((pins & KvPage::kReady) == 0) return nullptr;
   } while (!page.pins_.compare_exchange_weak(pins, pins + 1, std::memory_order_acquire,
                                              std::memory_order_relaxed));
-  const std::byte* const data = page.frame_.data();
+  const std::byte* const data = page.packed_ ? page.packed_.data() : page.frame_.data() + offset;
+  if (page.packed_) {
+    for (int64_t at = 0; at < packed_.side_bytes(); at += int64_t{kCacheLine}) {
+      __builtin_prefetch(page.packed_.side() + at);
+    }
+  }
   page.pins_.fetch_sub(1, std::memory_order_release);
   return data;
 }
@@ -438,7 +530,7 @@ PinnedPage KvPool::Pin(KvPage& page) {
   using Clock = std::chrono::steady_clock;
   std::unique_lock lock = LockSoon(mutex_);
   bool from_disk = false;
-  if (!page.frame_ || page.io_ == KvPage::Io::kReading || page.failed_) {
+  if (!page.in_memory() || page.failed_) {
     const Clock::time_point start = Clock::now();
     from_disk = Bring(page, lock);
     traffic_.waited_seconds += std::chrono::duration<double>(Clock::now() - start).count();
@@ -456,11 +548,44 @@ PinnedPage KvPool::Pin(KvPage& page) {
   return Pinned(page);
 }
 
-PinnedPage KvPool::Read(KvPage& page) { return on_disk() ? Pin(page) : Pinned(page); }
+void KvPool::Unpack(KvPage& page) {
+  std::unique_lock lock = LockSoon(mutex_);
+  if (!page.packed_ || page.io_ != KvPage::Io::kNone) return;
+  PageFrame frame = TakeFrame(lock);
+  // Meanwhile it may have left, or another thread has it; to unpack it, which takes a moment.
+  if (!page.packed_ || page.io_ != KvPage::Io::kNone || !Retire(page)) {
+    GiveBack(std::move(frame));
+    return;
+  }
+  layout_->Unpack({page.packed_.data(), page.packed_.side()}, frame.data());
+  GiveBack(std::move(page.packed_));
+  page.frame_ = std::move(frame);
+}
+
+PinnedPage KvPool::Read(KvPage& page) {
+  if (!on_disk()) return Pinned(page);
+  for (;;) {
+    PinnedPage pinned = Pin(page);
+    if (pinned.data() != nullptr) return pinned;
+    pinned = {};
+    Unpack(page);
+  }
+}
+
+PinnedPage KvPool::Read(KvPage& page, std::byte* scratch) {
+  if (!on_disk() || scratch == nullptr) return Read(page);
+  PinnedPage pinned = Pin(page);
+  if (pinned.data() != nullptr) return pinned;
+  layout_->Unpack({page.packed_.data(), page.packed_.side()}, scratch);
+  PinnedPage unpacked;
+  unpacked.data_ = scratch;
+  unpacked.unpacked_ = true;
+  return unpacked;
+}
 
 PinnedPage KvPool::Write(KvPage& page) {
   if (!on_disk()) return Pinned(page);
-  PinnedPage pinned = Pin(page);
+  PinnedPage pinned = Read(page);
   std::unique_lock lock = LockSoon(mutex_);
   while (page.io_ != KvPage::Io::kNone) AwaitChange(lock);  // what goes to disk stands still
   Touch(page);                                              // what is used longest ago is written first
@@ -474,12 +599,10 @@ PinnedPage KvPool::Write(KvPage& page) {
 
 // So few clean pages that there might be none when room is needed.
 bool KvPool::WritesPress() const {
-  return frames_.n_frames() >= most_frames_ / 4 * 3 && n_dirty_ - n_writing_ > most_dirty_;
+  return FrameBytes() >= most_bytes_ / 4 * 3 && n_dirty_ - n_writing_ > most_dirty_;
 }
 
-void KvPool::SeeWhatPresses() {
-  presses_.store(frames_.n_frames() > most_frames_ || WritesPress(), std::memory_order_relaxed);
-}
+void KvPool::SeeWhatPresses() { presses_.store(HasSurplus() || WritesPress(), std::memory_order_relaxed); }
 
 void KvPool::Unpin(KvPage& page) {
   if (!presses_.load(std::memory_order_relaxed)) {
@@ -489,9 +612,9 @@ void KvPool::Unpin(KvPage& page) {
   io_->TakeEnded();
   std::unique_lock lock = LockSoon(mutex_);
   page.pins_.fetch_sub(1, std::memory_order_release);
-  if (frames_.n_frames() > most_frames_ && !page.dirty_ && page.io_ == KvPage::Io::kNone && Retire(page)) {
+  if (HasSurplus() && !page.dirty_ && page.io_ == KvPage::Io::kNone && Retire(page)) {
     Unlink(page);
-    GiveBack(std::move(page.frame_));
+    GiveBackFrames(page);
   }
   if (WritesPress()) WriteSome(lock, kMostWrites - n_writing_);
   SeeWhatPresses();
@@ -502,11 +625,13 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   io_->TakeEnded();
   std::unique_lock lock = LockSoon(mutex_);
   const bool certain = asked == Asked::kAgain || asked == Asked::kForCertain;
+  if (certain) generating_ = asked == Asked::kAgain && layout_->packs();
+  if (generating_) packing_.store(true, std::memory_order_relaxed);
   uint64_t n_there = 0;
   for (KvPage* const page : pages) {
     if (asked == Asked::kAgain && page->plans_ < KvPage::kMostPlans) ++page->plans_;
     if (certain) page->pins_.fetch_or(KvPage::kPlanned, std::memory_order_relaxed);
-    if (!page->frame_ || page->io_ == KvPage::Io::kReading) continue;
+    if (!page->in_memory()) continue;
     Touch(*page);
     ++n_there;
   }
@@ -514,6 +639,7 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
     traffic_.planned += pages.size();
     traffic_.planned_in_memory += n_there;
   }
+  if (generating_ && n_there < pages.size()) PackSome(pages, kPackedForOne * (pages.size() - n_there));
   std::array<PageTransfer, kMostReads> transfers;
   std::size_t n = 0;
   const auto submit = [&] {
@@ -521,23 +647,29 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
     io_->Submit(std::span(transfers).first(std::exchange(n, 0)));
     lock = LockSoon(mutex_);
   };
-  int64_t most = most_frames_ / 2 - n_reading_;
+  int64_t most = most_frames_ / (packs() ? 8 : 2) - n_reading_;
   for (KvPage* const page : pages) {
     if (most <= 0) break;
-    if (page->frame_ || page->io_ != KvPage::Io::kNone || !page->file_) continue;
-    PageFrame frame;
+    if (page->frame_ || page->packed_ || page->io_ != KvPage::Io::kNone || !page->file_) continue;
+    PageFrame frame, packed;
+    const auto room_in = [&](FrameStore& store) {
+      PageFrame room = FreeFrame(store);
+      return room || asked == Asked::kPerhaps ? std::move(room) : Vacate(store, Evict::kSparingKept);
+    };
     try {
-      frame = FreeFrame();
+      const bool packed_too = packs() && page->packs_;
+      if (packed_too) packed = room_in(packed_);
+      if (packed || !packed_too || asked != Asked::kPerhaps) frame = room_in(packed ? landing_ : frames_);
     } catch (const std::bad_alloc&) {  // those who need the page hear of it
-      break;
     }
-    if (!frame && asked == Asked::kPerhaps) break;
-    if (!frame) frame = EvictOne(Evict::kSparingKept);
     if (!frame) {
+      if (packed) GiveBack(std::move(packed));
+      if (asked == Asked::kPerhaps) break;
       WriteSome(lock, kMostWrites - n_writing_);
       break;
     }
     page->frame_ = std::move(frame);
+    page->packed_ = std::move(packed);
     page->io_ = KvPage::Io::kReading;
     page->ahead_ = certain ? KvPage::Ahead::kPlanned : KvPage::Ahead::kForeseen;
     ++n_reading_;
@@ -566,7 +698,7 @@ void KvPool::Keep(KvPage& page, bool keep) {
 bool KvPool::IsNear(const KvPage& page) const {
   if (!on_disk() || page.pins_.load(std::memory_order_relaxed) & KvPage::kReady) return true;
   const std::unique_lock lock = LockSoon(mutex_);
-  return page.frame_ && page.io_ != KvPage::Io::kReading;
+  return page.in_memory();
 }
 
 // ---- To disk
@@ -658,16 +790,23 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
   // Of the page, not of what fills its place.
   const uint64_t checksum =
       status ? Checksum(transfer.bytes.first(static_cast<std::size_t>(geometry_.PageBytes()))) : 0;
+  // While it is read it is nobody else's.
+  const bool packs = transfer.direction == PageTransfer::Direction::kRead && page.packed_ && status &&
+                     layout_->Pack(transfer.bytes.data(), {page.packed_.data(), page.packed_.side()});
   const std::unique_lock lock = LockSoon(mutex_);
   page.io_ = KvPage::Io::kNone;
   if (transfer.direction == PageTransfer::Direction::kRead) {
     --n_reading_;
     if (status && checksum == page.checksum_) {
+      if (page.packed_) {
+        page.packs_ = packs;
+        GiveBack(std::move(packs ? page.frame_ : page.packed_));
+      }
       Touch(page);
       page.pins_.fetch_or(KvPage::kUsed, std::memory_order_relaxed);
       traffic_.bytes_read += transfer.bytes.size();
     } else {
-      GiveBack(std::move(page.frame_));
+      GiveBackFrames(page);
       // Nobody may ever want what was read ahead; who does reads it again, and hears of it himself.
       if (std::exchange(page.ahead_, KvPage::Ahead::kNo) == KvPage::Ahead::kNo) {
         page.failed_ = WhyNot(status, *page.file_, page.offset_);

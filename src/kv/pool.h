@@ -1,6 +1,8 @@
 // All pages of a store, and the memory they are in. Without a file they stay there. With one, at most so many
 // bytes are in memory, less what texts take beside their pages: the pages used longest ago go to the file,
-// come back when they are asked for or expected, and are held against their checksum when they do.
+// come back when they are asked for or expected, and are held against their checksum when they do. While
+// tokens are generated, pages that are likely to be read again lie packed there (kernels/packed_bf16.h),
+// where their type allows it: so more of them have room.
 #pragma once
 
 #include <array>
@@ -43,17 +45,21 @@ class PinnedPage {
     std::swap(pool_, other.pool_);
     std::swap(page_, other.page_);
     std::swap(data_, other.data_);
+    std::swap(unpacked_, other.unpacked_);
     return *this;
   }
   ~PinnedPage();
 
   std::byte* data() const { return data_; }
+  // It lies in the scratch that the reader gave, and not where it is kept.
+  bool unpacked() const { return unpacked_; }
 
  private:
   friend class KvPool;
   KvPool* pool_ = nullptr;  // null: there is nothing to let go
   KvPage* page_ = nullptr;
   std::byte* data_ = nullptr;
+  bool unpacked_ = false;
 };
 
 struct KvDiskOptions {
@@ -111,11 +117,15 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // The page in memory; to be read, or to be changed. Both throw PageError, and std::bad_alloc.
   PinnedPage Read(KvPage& page);
   PinnedPage Write(KvPage& page);
+  // The same to be read, where it lies or, if it is packed, unpacked into `scratch`, which has PageStride()
+  // bytes; none is needed while packs() is false.
+  PinnedPage Read(KvPage& page, std::byte* scratch);
+  bool packs() const { return packing_.load(std::memory_order_relaxed); }
 
-  // Where the page lies in memory now, to be asked for ahead and no more: it may leave at once. Null where it
-  // is not there, or nobody read it since it came. Counts as no use of it; who looks for room meanwhile may
-  // pass it over.
-  const std::byte* Peek(KvPage& page) const;
+  // Where in memory one reads who begins to read the page at its `offset`, to be asked for ahead and no more:
+  // it may leave at once. Null where it is not there, or nobody read it since it came. Counts as no use of
+  // it; who looks for room meanwhile may pass it over.
+  const std::byte* Peek(KvPage& page, int64_t offset) const;
 
   // These will be asked for soon, in this order: for certain, likely or perhaps. Those that are in memory
   // stay before others; the rest is sent for, as much as there is room for, what perhaps will be asked for
@@ -141,9 +151,11 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
   // Bytes of pages that were given back and wait to be used again.
   uint64_t FreeBytes() const;
-  // Pages alive now; and those of them that are in memory.
+  // Pages alive now; those of them that are in memory, and of these the packed ones; and what they take.
   int64_t n_pages() const;
   int64_t n_near() const;
+  int64_t n_packed() const;
+  uint64_t NearBytes() const;
   KvTraffic traffic();  // what is being read counts: waits for it
 
  private:
@@ -153,7 +165,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   KvPool(const KvGeometry& geometry, const VectorKernels& conversions)
       : geometry_(geometry),
         layout_(MakePageLayout(geometry.type, geometry.head_dim, conversions)),
-        frames_(geometry.PageBytes()) {}
+        frames_(geometry.PageBytes()),
+        packed_(0),
+        landing_(0) {}
 
   int64_t FramesBeside(uint64_t reserved) const;
   void Reserve(uint64_t before, uint64_t now);
@@ -178,9 +192,14 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
   // With the lock held; those that take it may let it go meanwhile.
   PageFrame TakeFrame(std::unique_lock<std::mutex>& lock);
+  // Of pages as they are and packed: of both, free ones too.
+  uint64_t FrameBytes() const { return frames_.bytes() + packed_.bytes() + landing_.bytes(); }
+  bool HasSurplus() const { return on_disk_ && FrameBytes() > most_bytes_; }
   // A free one, or a new one where memory is left for it: else none. Throws std::bad_alloc.
-  PageFrame FreeFrame();
+  PageFrame FreeFrame(FrameStore& store);
   void GiveBack(PageFrame frame);
+  // All that the page has in memory.
+  void GiveBackFrames(KvPage& page);
   // What reservations took of the pages' memory, as far as nothing has to be waited for.
   void DiscardSurplus();
   void Settle(KvPage& page, PageFrame frame);
@@ -191,12 +210,22 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // The page's frame, where it can leave it at once.
   PageFrame Leave(KvPage& page, bool spare_kept);
   enum class Evict : uint8_t { kSparingKept, kAny };
-  PageFrame EvictOne(Evict which);
+  // From one store alone, where one is given.
+  PageFrame EvictOne(Evict which, const FrameStore* from = nullptr);
+  // A frame of `store` that others left, or for which they made room; none where no page can leave.
+  PageFrame Vacate(FrameStore& store, Evict which);
   // Sends some of the dirty pages that were used longest ago to disk; whether any went.
   bool WriteSome(std::unique_lock<std::mutex>& lock, int64_t most);
   // What is to be submitted, without the lock, so that the page goes to disk; nothing, and write_error_,
   // where it has no place there.
   std::optional<PageTransfer> BeginWrite(KvPage& page);
+
+  // The page's numbers into packed_; whether they could.
+  bool Pack(KvPage& page);
+  // Of these, so many at most, where memory is short.
+  void PackSome(std::span<KvPage* const> pages, std::size_t most);
+  // As it is again.
+  void Unpack(KvPage& page);
 
   void Done(const PageTransfer& transfer, const Status& status);
 
@@ -217,13 +246,20 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
     std::atomic<uint64_t> n = 0;
   };
   std::array<Count, 16> ready_hits_;
-  FrameStore frames_;
+  FrameStore frames_;  // of pages as they are
+  FrameStore packed_;  // this and the next on disk alone
+  // Of pages as they are, for those that are packed once they are read. Few that are used again and again,
+  // and lie in huge pages of the system, whatever becomes of the others.
+  FrameStore landing_;
+  std::atomic<bool> packing_ = false;  // since a token was generated: what is read then is read again
+  bool generating_ = false;            // by the newest plan
   int64_t n_pages_ = 0;
   // With a file: what UseDisk was given, and the least it takes; of pages, beside what is reserved.
   int64_t ram_frames_ = 0;
   int64_t least_frames_ = 0;
   uint64_t reserved_ = 0;  // bytes
   int64_t most_frames_ = 0;
+  uint64_t most_bytes_ = 0;
   int64_t most_dirty_ = 0;  // more than these are written before somebody waits for their room
   int64_t n_reading_ = 0;   // transfers under way
   int64_t n_writing_ = 0;

@@ -802,9 +802,9 @@ TEST_P(KvPoolIoTest, ThreadsReadWriteAndReadAheadTogether) {
         } else {
           const PinnedPage pinned = store.pool->Read(page);
           if (pinned.data()[17] != static_cast<std::byte>(at % 251 + 1)) ++wrong;
-          if (store.pool->Peek(page) != pinned.data()) ++wrong;
+          if (store.pool->Peek(page, 0) != pinned.data()) ++wrong;
           static_cast<void>(
-              store.pool->Peek(*pages[random() % kPages]));  // others may drive it out meanwhile
+              store.pool->Peek(*pages[random() % kPages], 0));  // others may drive it out meanwhile
         }
       }
     });
@@ -820,7 +820,7 @@ TEST_P(KvPoolIoTest, PeeksAtWhatIsInMemoryAndBringsNothing) {
   const KvTraffic before = store.pool->traffic();
   int64_t n_there = 0;
   for (const auto& page : pages) {
-    const std::byte* const data = store.pool->Peek(*page);
+    const std::byte* const data = store.pool->Peek(*page, 0);
     if (data == nullptr) continue;
     ++n_there;
     EXPECT_EQ(store.pool->Read(*page).data(), data);

@@ -110,12 +110,27 @@ PinnedPage KvSequence::Stored(int64_t layer, int64_t kv_head, int64_t index) con
   return pool_->Read(*page(layer, kv_head, index));
 }
 
-const std::byte* KvSequence::Peek(int64_t layer, int64_t kv_head, int64_t index) const {
-  return pool_->Peek(*page(layer, kv_head, index));
+PinnedPage KvSequence::StoredForNow(int64_t layer, int64_t kv_head, int64_t index) const {
+  KvPage& stored = *page(layer, kv_head, index);
+  if (!pool_->packs()) return pool_->Read(stored);
+  thread_local AlignedMemory scratch;
+  thread_local int64_t scratch_bytes = 0;
+  if (scratch_bytes < geometry().PageStride()) {
+    scratch_bytes = 0;
+    scratch = AllocateAligned(static_cast<std::size_t>(geometry().PageStride()), kCacheLine);
+    scratch_bytes = geometry().PageStride();
+  }
+  return pool_->Read(stored, scratch.get());
+}
+
+const std::byte* KvSequence::Peek(int64_t layer, int64_t kv_head, int64_t token) const {
+  const int64_t number = geometry().type == KvType::kQ8 ? 1 : RowBytes(geometry().type, 1);
+  return pool_->Peek(*page(layer, kv_head, token / kPageTokens),
+                     token % kPageTokens * geometry().head_dim * number);
 }
 
 PageLayout::Floats KvSequence::Read(int64_t layer, int64_t kv_head, int64_t index, float* scratch) const {
-  const PinnedPage stored = Stored(layer, kv_head, index);
+  const PinnedPage stored = StoredForNow(layer, kv_head, index);
   const PageLayout::Floats floats = pool_->layout().Read(stored.data(), scratch);
   if (floats.k == scratch || !on_disk()) return floats;
   const int64_t half = kPageTokens * geometry().head_dim;
@@ -125,7 +140,7 @@ PageLayout::Floats KvSequence::Read(int64_t layer, int64_t kv_head, int64_t inde
 }
 
 const float* KvSequence::ReadKeys(int64_t layer, int64_t kv_head, int64_t index, float* scratch) const {
-  const PinnedPage stored = Stored(layer, kv_head, index);
+  const PinnedPage stored = StoredForNow(layer, kv_head, index);
   const float* const k = pool_->layout().ReadKeys(stored.data(), scratch);
   if (k == scratch || !on_disk()) return k;
   std::copy_n(k, kPageTokens * geometry().head_dim, scratch);
@@ -137,7 +152,7 @@ void KvSequence::CopyKeys(int64_t layer, int64_t kv_head, int64_t token, int64_t
   while (n > 0) {
     const int64_t at = token % kPageTokens;
     const int64_t here = std::min(n, kPageTokens - at);
-    pool_->layout().CopyKeys(Stored(layer, kv_head, token / kPageTokens).data(), at, here, k, k_stride);
+    pool_->layout().CopyKeys(StoredForNow(layer, kv_head, token / kPageTokens).data(), at, here, k, k_stride);
     token += here;
     n -= here;
     k += here * k_stride;
@@ -155,7 +170,7 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
     n = 1;
     while (i + n < n_tokens && at + n < kPageTokens && tokens[static_cast<std::size_t>(i + n)] == token + n)
       ++n;
-    pool_->layout().Gather(Stored(layer, kv_head, token / kPageTokens).data(), at, n,
+    pool_->layout().Gather(StoredForNow(layer, kv_head, token / kPageTokens).data(), at, n,
                            k + i * geometry().head_dim, v + i);
   }
 }

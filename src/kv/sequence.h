@@ -40,8 +40,15 @@ class KvSequence {
 
   // The page as it is stored.
   PinnedPage Stored(int64_t layer, int64_t kv_head, int64_t page) const;
-  // KvPool::Peek of it.
-  const std::byte* Peek(int64_t layer, int64_t kv_head, int64_t page) const;
+  // KvPool::Read of it.
+  PinnedPage Stored(int64_t layer, int64_t kv_head, int64_t page, std::byte* scratch) const {
+    return pool_->Read(*this->page(layer, kv_head, page), scratch);
+  }
+  // The same for one page at a time: where it lies packed it comes into memory of this thread's, and is there
+  // until the thread reads another one's, of any sequence.
+  PinnedPage StoredForNow(int64_t layer, int64_t kv_head, int64_t page) const;
+  // KvPool::Peek of its page for who reads the keys from `token` on.
+  const std::byte* Peek(int64_t layer, int64_t kv_head, int64_t token) const;
 
   // K alone, for those who only score; `scratch` is half as large.
   const float* ReadKeys(int64_t layer, int64_t kv_head, int64_t page, float* scratch) const;

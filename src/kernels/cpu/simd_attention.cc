@@ -15,6 +15,7 @@
 #include "hwy/highway.h"
 #include "kernels/attention.h"
 #include "kernels/cpu/simd_kernels.h"
+#include "kernels/packed_bf16.h"
 
 // Nothing for the scalar target that Highway insists on: ref/ is below AVX2.
 #if HWY_TARGET != HWY_STATIC_TARGET
@@ -355,16 +356,33 @@ HWY_INLINE Vec Widened(const int8_t* p) {
   return hn::ConvertTo(kTag, hn::PromoteTo(hn::RebindToSigned<Tag>(), bytes));
 }
 
-// Numbers that are read in the order of their addresses up to `end`, and where what comes then begins: 0
-// where that is not known.
+constexpr bool kFetchesIntoSecond = kLanes >= 16;
+constexpr uintptr_t kFetchedAhead = kFetchesIntoSecond ? 8192 : 4096;  // bytes
+
+// Numbers that are read in the order of their addresses up to `end`, and where what comes then begins, up to
+// `stop`: 0 where that is not known.
 struct Reading {
   uintptr_t end = UINTPTR_MAX;
   uintptr_t next = 0;
+  uintptr_t stop = UINTPTR_MAX;
 
   Reading() = default;
   template <typename T>
   Reading(const T* last, const void* what_next)
       : end(reinterpret_cast<uintptr_t>(last)), next(reinterpret_cast<uintptr_t>(what_next)) {}
+
+  // Of a run that is near: what comes next in the place of all from `first` on, which is so many bytes behind
+  // its beginning.
+  template <typename Run, typename T>
+  static Reading InPlaceOf(const Run& run, const T* first, int64_t bytes) {
+    Reading reading;
+    reading.end = reinterpret_cast<uintptr_t>(first) + kFetchedAhead;
+    if (run.next == nullptr) return reading;
+    const auto begin = reinterpret_cast<uintptr_t>(run.next);
+    reading.next = begin + static_cast<uintptr_t>(bytes);
+    reading.stop = begin + static_cast<uintptr_t>(PackedBf16Places(run.head_dim).planes_bytes);
+    return reading;
+  }
 };
 
 // Asks for what is read so many bytes after n elements at p: the hardware's own prefetching ends at multiples
@@ -373,16 +391,16 @@ struct Reading {
 // (docs/performance.md).
 template <typename T>
 HWY_INLINE void FetchAhead(const T* p, int64_t n, const Reading& reading = {}) {
-  constexpr bool kIntoSecond = kLanes >= 16;
-  constexpr uintptr_t kAhead = kIntoSecond ? 8192 : 4096, kLine = 64;  // bytes
-  uintptr_t begin = reinterpret_cast<uintptr_t>(p) + kAhead;
+  constexpr uintptr_t kLine = 64;
+  uintptr_t begin = reinterpret_cast<uintptr_t>(p) + kFetchedAhead;
   if (begin >= reading.end) {
     if (reading.next == 0) return;
     begin += reading.next - reading.end;
+    if (begin >= reading.stop) return;
   }
   const uintptr_t end = begin + static_cast<uintptr_t>(n) * sizeof(T);
   for (uintptr_t at = begin; at < end; at += kLine) {
-    __builtin_prefetch(reinterpret_cast<const char*>(at), /*rw=*/0, /*locality=*/kIntoSecond ? 2 : 3);
+    __builtin_prefetch(reinterpret_cast<const char*>(at), /*rw=*/0, /*locality=*/kFetchesIntoSecond ? 2 : 3);
   }
 }
 
@@ -450,7 +468,8 @@ HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, const Rotation
     end = std::max<int64_t>(end, rows[r].key_end);
     RotateRow(rows[r].q, rows[r].x, table, rows[r].scale * kLog2E, q + r * d);
   }
-  const Reading reading(run.k + run.n_keys * d, run.v != nullptr ? run.v : run.next);
+  const Reading reading = run.near ? Reading::InPlaceOf(run, run.k, 0)
+                                   : Reading(run.k + run.n_keys * d, run.v != nullptr ? run.v : run.next);
   int64_t j = begin;
   for (; j + 4 <= end; j += 4) {
     FetchAhead(run.k + j * d, 4 * d, reading);
@@ -475,7 +494,8 @@ HWY_INLINE void FewValues(const Run& run, const float* HWY_RESTRICT weights, int
                           float* HWY_RESTRICT out) {
   const auto* HWY_RESTRICT v = run.v;
   const int64_t v_stride = run.v_stride, d = run.head_dim;
-  const Reading reading(v + d * v_stride, run.next);
+  const Reading reading = run.near ? Reading::InPlaceOf(run, v, d * v_stride * int64_t{sizeof(*v)})
+                                   : Reading(v + d * v_stride, run.next);
   constexpr int kDims = kRows < 4 ? 2 : 1;  // at a time: as many sums as AVX2 has registers for
   for (int64_t m = 0; m < d; m += 4) {
     Vec sums[kRows][4];

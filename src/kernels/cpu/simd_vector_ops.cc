@@ -155,6 +155,151 @@ void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
   ref::kVectorOps.from_q8_each(in + i, scales + i, n - i, out + i);
 }
 
+// ---- kernels/packed_bf16.h
+
+using Numbers = hn::ScalableTag<int16_t>;
+constexpr Numbers kNumbers;
+constexpr int64_t kNumberLanes = 2 * kLanes;
+constexpr int64_t kHalfBlock = kPackedBlock / 2;
+static_assert(kHalfBlock % kNumberLanes == 0 && kMaxRun % kPackedBlock == 0);
+
+// K's bases side by side, as often as the blocks that begin with one of its columns want, and V's.
+struct PackedBases {
+  static constexpr int64_t kColumns = kMaxHeadDim + kPackedBlock;
+  HWY_ALIGN int16_t of_columns[kColumns];
+  const int16_t* of_rows;
+
+  PackedBases(const int16_t* bases, int64_t head_dim) : of_rows(bases + head_dim) {
+    for (int64_t i = 0; i < head_dim + kPackedBlock; i += head_dim) {
+      std::copy_n(bases, std::min(head_dim, head_dim + kPackedBlock - i), of_columns + i);
+    }
+  }
+};
+
+// block(first, base) of all blocks of a page: base(j) is what numbers first + j, ... count from.
+template <typename Block>
+HWY_INLINE void ForEachPackedBlock(const PackedBf16Places& places, const PackedBases& bases,
+                                   const Block& block) {
+  const int64_t n_keys = places.n_numbers / 2;
+  int64_t column = 0;
+  for (int64_t first = 0; first < n_keys; first += kPackedBlock) {
+    const int16_t* const of_block = bases.of_columns + column;
+    block(first, [of_block](int64_t j) HWY_ATTR { return hn::LoadU(kNumbers, of_block + j); });
+    for (column += kPackedBlock; column >= places.head_dim;) column -= places.head_dim;
+  }
+  for (int64_t first = n_keys; first < places.n_numbers; first += kPackedBlock) {
+    const auto base = hn::Set(kNumbers, bases.of_rows[(first - n_keys) / kMaxRun]);
+    block(first, [base](int64_t) HWY_ATTR { return base; });
+  }
+}
+
+// places.n_bases() of them.
+void FindBases(const BFloat16* page, const PackedBf16Places& places, int16_t* bases) {
+  const auto* const numbers = reinterpret_cast<const int16_t*>(page);
+  const int64_t d = places.head_dim;
+  const auto exponents = hn::Set(kNumbers, int16_t{0x7f80});
+  const auto below = hn::Set(kNumbers, int16_t{15 * 128});
+  std::fill_n(bases, d, int16_t{0});
+  for (int64_t row = 0; row < kMaxRun; ++row) {
+    const int16_t* const keys = numbers + row * d;
+    int64_t m = 0;
+    for (; m + kNumberLanes <= d; m += kNumberLanes) {
+      const auto exponent = hn::And(hn::LoadU(kNumbers, keys + m), exponents);
+      hn::StoreU(hn::Max(hn::LoadU(kNumbers, bases + m), exponent), kNumbers, bases + m);
+    }
+    for (; m < d; ++m) bases[m] = std::max(bases[m], static_cast<int16_t>(keys[m] & 0x7f80));
+  }
+  for (int64_t m = 0; m < d; ++m) bases[m] = static_cast<int16_t>(bases[m] - 15 * 128);
+  for (int64_t m = 0; m < d; ++m) {
+    const int16_t* const values = numbers + kMaxRun * (d + m);
+    auto most = hn::Zero(kNumbers);
+    for (int64_t i = 0; i < kMaxRun; i += kNumberLanes) {
+      most = hn::Max(most, hn::And(hn::LoadU(kNumbers, values + i), exponents));
+    }
+    bases[d + m] = hn::GetLane(hn::MaxOfLanes(kNumbers, hn::Sub(most, below)));
+  }
+}
+
+bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16 packed) {
+  const hn::Rebind<uint8_t, Numbers> bytes;
+  const PackedBf16Places places(head_dim);
+  auto* const stored_bases = reinterpret_cast<int16_t*>(packed.rest);
+  FindBases(page, places, stored_bases);
+  const PackedBases bases(stored_bases, head_dim);
+  const auto* const numbers = reinterpret_cast<const int16_t*>(page);
+  auto* const planes = reinterpret_cast<uint8_t*>(packed.planes);
+  auto* const apart = reinterpret_cast<uint32_t*>(packed.rest + places.apart_at());
+  auto* const apart_bits = reinterpret_cast<uint16_t*>(packed.rest + places.bits_at());
+  const auto zero = hn::Zero(kNumbers);
+  uint32_t n_apart = 0;
+  bool fits = true;
+  ForEachPackedBlock(places, bases, [&](int64_t first, const auto& base) HWY_ATTR {
+    // The codes of numbers j, ..., whose other bits go where they belong; below 1 of those that stand apart.
+    const auto codes_of = [&](int64_t j) HWY_ATTR {
+      const auto number = hn::LoadU(kNumbers, numbers + first + j);
+      const auto sign = hn::And(
+          hn::BitCast(kNumbers, hn::ShiftRight<8>(hn::BitCast(hn::RebindToUnsigned<Numbers>(), number))),
+          hn::Set(kNumbers, int16_t{0x80}));
+      const auto rest = hn::Or(sign, hn::And(number, hn::Set(kNumbers, int16_t{0x7f})));
+      hn::StoreU(hn::DemoteTo(bytes, rest), bytes, planes + first + j);
+      const auto exponent = hn::And(number, hn::Set(kNumbers, int16_t{0x7f80}));
+      return hn::ShiftRight<7>(hn::Sub(exponent, base(j)));
+    };
+    auto least = hn::Set(kNumbers, int16_t{15});
+    for (int64_t j = 0; j < kHalfBlock; j += kNumberLanes) {
+      const auto low = codes_of(j), high = codes_of(kHalfBlock + j);
+      least = hn::Min(least, hn::Min(low, high));
+      const auto both = hn::Or(hn::Max(low, zero), hn::ShiftLeft<4>(hn::Max(high, zero)));
+      hn::StoreU(hn::DemoteTo(bytes, both), bytes, planes + places.n_numbers + first / 2 + j);
+    }
+    if (hn::AllTrue(kNumbers, hn::Gt(least, zero))) return;
+    for (int64_t j = 0; j < kPackedBlock; ++j) {
+      const uint8_t codes = planes[places.n_numbers + first / 2 + j % kHalfBlock];
+      if ((j < kHalfBlock ? codes & 15 : codes >> 4) != 0) continue;
+      fits = fits && n_apart < kMostApart;
+      if (!fits) return;
+      apart[n_apart] = static_cast<uint32_t>(first + j);
+      apart_bits[n_apart++] = page[first + j].bits;
+    }
+  });
+  std::memcpy(packed.rest + places.count_at(), &n_apart, sizeof(n_apart));
+  return fits;
+}
+
+void UnpackBf16(PackedBf16 packed, int64_t head_dim, BFloat16* page) {
+  const hn::Rebind<uint8_t, Numbers> bytes;
+  const PackedBf16Places places(head_dim);
+  const PackedBases bases(reinterpret_cast<const int16_t*>(packed.rest), head_dim);
+  const auto* const planes = reinterpret_cast<const int8_t*>(packed.planes);
+  const auto* const all_codes = reinterpret_cast<const uint8_t*>(packed.planes + places.n_numbers);
+  auto* const numbers = reinterpret_cast<int16_t*>(page);
+  const auto kept = hn::Set(kNumbers, static_cast<int16_t>(0x807f));
+  const auto code_bits = hn::Set(kNumbers, int16_t{0x780});
+  ForEachPackedBlock(places, bases, [&](int64_t first, const auto& base) HWY_ATTR {
+    // Farther ahead than the hardware asks for, and over the ends of the system's pages.
+    constexpr int64_t kAhead = 4096;
+    __builtin_prefetch(planes + first + kAhead);
+    __builtin_prefetch(all_codes + first / 2 + kAhead);
+    const auto give = [&](int64_t j, auto exponent) HWY_ATTR {
+      // The sign comes to the upper byte as the eight bits become sixteen.
+      const auto number =
+          hn::PromoteTo(kNumbers, hn::LoadU(hn::RebindToSigned<decltype(bytes)>(), planes + first + j));
+      const auto above = hn::Add(hn::And(exponent, code_bits), base(j));
+      hn::StoreU(hn::Add(hn::And(number, kept), above), kNumbers, numbers + first + j);
+    };
+    for (int64_t j = 0; j < kHalfBlock; j += kNumberLanes) {
+      const auto codes = hn::PromoteTo(kNumbers, hn::LoadU(bytes, all_codes + first / 2 + j));
+      give(j, hn::ShiftLeft<7>(codes));
+      give(kHalfBlock + j, hn::ShiftLeft<3>(codes));
+    }
+  });
+  uint32_t n_apart = 0;
+  std::memcpy(&n_apart, packed.rest + places.count_at(), sizeof(n_apart));
+  const auto* const apart = reinterpret_cast<const uint32_t*>(packed.rest + places.apart_at());
+  const auto* const apart_bits = reinterpret_cast<const uint16_t*>(packed.rest + places.bits_at());
+  for (uint32_t a = 0; a < n_apart; ++a) page[apart[a]].bits = apart_bits[a];
+}
+
 // As ref/ does it, to the bit: stored keys do not depend on the processor.
 void Rotate(const float* in, int64_t x, const RotationTable& table, float* out) {
   const int64_t d = table.head_dim();
@@ -329,6 +474,8 @@ const VectorKernels* VectorTable() {
                                        .to_q8 = ToQ8,
                                        .from_q8 = FromQ8,
                                        .from_q8_each = FromQ8Each,
+                                       .pack_bf16 = PackBf16,
+                                       .unpack_bf16 = UnpackBf16,
                                        .range = RangeOf,
                                        .count_at_least = CountAtLeast,
                                        .indices_at_least = IndicesAtLeast,

@@ -75,6 +75,59 @@ void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]) * scales[i];
 }
 
+bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16 packed) {
+  const PackedBf16Places places(head_dim);
+  auto* const bases = reinterpret_cast<int16_t*>(packed.rest);
+  auto* const apart = reinterpret_cast<uint32_t*>(packed.rest + places.apart_at());
+  auto* const apart_bits = reinterpret_cast<uint16_t*>(packed.rest + places.bits_at());
+  const auto exponent = [&](int64_t i) { return page[i].bits >> 7 & 0xff; };
+  const auto channel = [&](int64_t i) {
+    return i < kMaxRun * head_dim ? i % head_dim : i / kMaxRun;  // V's come behind K's
+  };
+  std::fill_n(bases, places.n_bases(), int16_t{-15 * 128});
+  for (int64_t i = 0; i < places.n_numbers; ++i) {
+    int16_t& base = bases[channel(i)];
+    base = std::max(base, static_cast<int16_t>((exponent(i) - 15) * 128));
+  }
+  uint32_t n_apart = 0;
+  for (int64_t block = 0; block < places.n_numbers; block += kPackedBlock) {
+    for (int64_t j = 0; j < kPackedBlock; ++j) {
+      const int64_t i = block + j;
+      const uint16_t bits = page[i].bits;
+      int code = exponent(i) - bases[channel(i)] / 128;
+      if (code < 1) {
+        if (n_apart == kMostApart) return false;
+        apart[n_apart] = static_cast<uint32_t>(i);
+        apart_bits[n_apart++] = bits;
+        code = 0;
+      }
+      packed.planes[i] = static_cast<std::byte>((bits >> 8 & 0x80) | (bits & 0x7f));
+      std::byte& codes = packed.planes[places.n_numbers + block / 2 + j % (kPackedBlock / 2)];
+      codes = j < kPackedBlock / 2 ? static_cast<std::byte>(code) : codes | static_cast<std::byte>(code << 4);
+    }
+  }
+  std::memcpy(packed.rest + places.count_at(), &n_apart, sizeof(n_apart));
+  return true;
+}
+
+void UnpackBf16(PackedBf16 packed, int64_t head_dim, BFloat16* page) {
+  const PackedBf16Places places(head_dim);
+  const auto* const bases = reinterpret_cast<const int16_t*>(packed.rest);
+  for (int64_t i = 0; i < places.n_numbers; ++i) {
+    const int64_t block = i / kPackedBlock * kPackedBlock, j = i % kPackedBlock;
+    const auto number = static_cast<int>(packed.planes[i]);
+    const auto codes = static_cast<int>(packed.planes[places.n_numbers + block / 2 + j % (kPackedBlock / 2)]);
+    const int code = j < kPackedBlock / 2 ? codes & 15 : codes >> 4;
+    const int base = bases[i < kMaxRun * head_dim ? i % head_dim : i / kMaxRun];
+    page[i].bits = static_cast<uint16_t>((number & 0x80) << 8 | (base + code * 128 + (number & 0x7f)));
+  }
+  uint32_t n_apart = 0;
+  std::memcpy(&n_apart, packed.rest + places.count_at(), sizeof(n_apart));
+  const auto* const apart = reinterpret_cast<const uint32_t*>(packed.rest + places.apart_at());
+  const auto* const apart_bits = reinterpret_cast<const uint16_t*>(packed.rest + places.bits_at());
+  for (uint32_t a = 0; a < n_apart; ++a) page[apart[a]].bits = apart_bits[a];
+}
+
 ScoreRange RangeOf(const float* scores, int64_t n) {
   ScoreRange range;
   for (int64_t i = 0; i < n; ++i) {
@@ -121,6 +174,8 @@ const VectorKernels kVectorOps = {.rms_norm = RmsNorm,
                                   .to_q8 = ToQ8,
                                   .from_q8 = FromQ8,
                                   .from_q8_each = FromQ8Each,
+                                  .pack_bf16 = PackBf16,
+                                  .unpack_bf16 = UnpackBf16,
                                   .range = RangeOf,
                                   .count_at_least = CountAtLeast,
                                   .indices_at_least = IndicesAtLeast,

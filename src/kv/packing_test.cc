@@ -1,0 +1,240 @@
+// Pages that lie packed in memory while tokens are generated.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <new>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kv/pool.h"
+#include "kv/reservation.h"
+#include "tests/support/allocations.h"
+
+namespace longheads {
+namespace {
+
+using Asked = KvPool::Asked;
+
+constexpr KvGeometry kGeometry{.n_layers = 2, .n_kv_heads = 2, .head_dim = 16, .type = KvType::kBF16};
+constexpr int64_t kNumbers = 2 * kPageTokens * kGeometry.head_dim;
+constexpr int kFrames = 2 * KvPool::kLeastPages;
+const auto kStride = static_cast<uint64_t>(kGeometry.PageStride());
+
+// What page i holds: numbers of one size, which can be packed, or any bits, which cannot.
+std::vector<uint16_t> Contents(int i, bool packs = true) {
+  std::mt19937 random(static_cast<unsigned>(i));
+  std::normal_distribution<float> normal;
+  std::vector<uint16_t> bits(kNumbers);
+  for (uint16_t& number : bits) {
+    number = static_cast<uint16_t>(packs ? std::bit_cast<uint32_t>(normal(random)) >> 16 : random());
+  }
+  return bits;
+}
+
+struct Store {
+  std::shared_ptr<KvPool> pool = KvPool::Create(kGeometry);
+  std::vector<std::shared_ptr<KvPage>> pages;
+  std::vector<std::vector<uint16_t>> contents;
+
+  // Some of which are on disk, all as they are there.
+  explicit Store(int n_pages, const std::string& io = "threads", bool packs = true) {
+    const Status status =
+        pool->UseDisk({.ram_bytes = kFrames * kStride,
+                       .file = *TemporaryPageFile::Create(testing::TempDir(), kStride, /*most_bytes=*/0),
+                       .io = io});
+    EXPECT_TRUE(status) << status.error().message;
+    for (int i = 0; i < n_pages; ++i) {
+      pages.push_back(pool->Acquire());
+      contents.push_back(Contents(i, packs));
+      Write(i);
+    }
+    Flush();
+  }
+
+  KvPage& page(int i) const { return *pages[static_cast<std::size_t>(i)]; }
+  void Write(int i) const {
+    std::memcpy(pool->Write(page(i)).data(), contents[static_cast<std::size_t>(i)].data(), kStride);
+  }
+  void Flush() const {
+    std::vector<KvPage*> all;
+    for (const auto& one : pages) all.push_back(one.get());
+    const Status flushed = pool->Flush(all);
+    EXPECT_TRUE(flushed) << flushed.error().message;
+  }
+  bool IsAsWritten(int i, const PinnedPage& pinned) const {
+    return std::memcmp(pinned.data(), contents[static_cast<std::size_t>(i)].data(), kStride) == 0;
+  }
+  // As a generated token reads pages: planned first, and where they lie.
+  bool Generate(const std::vector<int>& named) const {
+    std::vector<KvPage*> plan;
+    for (const int i : named) plan.push_back(&page(i));
+    pool->ReadAhead(plan, Asked::kAgain);
+    alignas(64) std::byte scratch[2 * kNumbers];
+    return std::ranges::all_of(named, [&](int i) { return IsAsWritten(i, pool->Read(page(i), scratch)); });
+  }
+};
+
+// By every way to the disk that this system has.
+class PackingTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto io = MakePageIo(GetParam(), [](const PageTransfer&, const Status&) {});
+    if (!io) GTEST_SKIP() << io.error().message;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Every, PackingTest, testing::Values("threads", "io_uring"));
+
+// A plan of some pages, each among them with the same chance.
+std::vector<int> Plan(std::mt19937& random, int n_pages) {
+  std::vector<int> plan(12);
+  for (int& i : plan) i = static_cast<int>(random() % static_cast<unsigned>(n_pages));
+  std::sort(plan.begin(), plan.end());
+  plan.erase(std::unique(plan.begin(), plan.end()), plan.end());
+  return plan;
+}
+
+TEST_P(PackingTest, MorePagesHaveRoomWhileTokensAreGenerated) {
+  constexpr int kPages = kFrames * 5 / 4;  // more than there is room for, and less than packed
+  const Store store(kPages, GetParam());
+  EXPECT_EQ(store.pool->n_packed(), 0);
+  std::mt19937 random(1);
+  for (int token = 0; token < 200; ++token) {
+    ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+    EXPECT_LE(store.pool->NearBytes(), kFrames * kStride);
+  }
+  EXPECT_GT(store.pool->n_near(), kFrames);
+  EXPECT_GT(store.pool->n_packed(), kFrames / 2);
+  // By now all are there, but for frames that readings land in.
+  const KvTraffic before = store.pool->traffic();
+  for (int token = 0; token < 100; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+  EXPECT_GT((store.pool->traffic() - before).in_memory_when_planned(), 0.97);
+}
+
+TEST_P(PackingTest, WhatCannotBePackedStaysAsItIs) {
+  constexpr int kPages = 2 * kFrames;
+  const Store store(kPages, GetParam(), /*packs=*/false);
+  std::mt19937 random(1);
+  for (int token = 0; token < 200; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+  EXPECT_EQ(store.pool->n_packed(), 0);
+  EXPECT_LE(store.pool->NearBytes(), kFrames * kStride);
+}
+
+TEST_P(PackingTest, PromptsReadAndWriteWhatIsPacked) {
+  constexpr int kPages = 2 * kFrames;
+  Store store(kPages, GetParam());
+  std::mt19937 random(1);
+  for (int round = 0; round < 20; ++round) {
+    for (int token = 0; token < 20; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+    EXPECT_GT(store.pool->n_packed(), 0);
+    const std::vector<int> plan = Plan(random, kPages);
+    std::vector<KvPage*> named;
+    for (const int i : plan) named.push_back(&store.page(i));
+    store.pool->ReadAhead(named, Asked::kForCertain);
+    std::vector<PinnedPage> together;
+    for (const int i : plan) {
+      together.push_back(store.pool->Read(store.page(i)));
+      EXPECT_TRUE(store.IsAsWritten(i, together.back()));
+    }
+    together.clear();
+    for (const int i : plan) {
+      store.contents[static_cast<std::size_t>(i)] = Contents(1000 * round + i);
+      store.Write(i);
+    }
+    EXPECT_LE(store.pool->NearBytes(), kFrames * kStride);
+  }
+  store.Flush();
+  for (int i = 0; i < kPages; ++i) EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i))));
+}
+
+TEST_P(PackingTest, GivesWayToReservations) {
+  constexpr int kPages = 2 * kFrames;
+  const Store store(kPages, GetParam());
+  std::mt19937 random(1);
+  const auto generate = [&] {
+    for (int token = 0; token < 50; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+  };
+  generate();
+  KvReservation reserved(store.pool);
+  reserved.Set(kFrames / 2 * kStride);
+  EXPECT_LE(store.pool->NearBytes(), kFrames / 2 * kStride);
+  generate();
+  EXPECT_LE(store.pool->NearBytes(), kFrames / 2 * kStride);
+  reserved.Set(0);
+  generate();
+  EXPECT_GT(store.pool->NearBytes(), kFrames * 3 / 4 * kStride);
+}
+
+TEST(Packing, TellsOfAPageThatIsDamagedOnDisk) {
+  const auto file = *TemporaryPageFile::Create(testing::TempDir(), kStride, /*most_bytes=*/0);
+  const auto pool = KvPool::Create(kGeometry);
+  ASSERT_TRUE(pool->UseDisk({.ram_bytes = kFrames * kStride, .file = file, .io = "threads"}));
+  std::vector<std::byte> zeros(kStride);
+  const uint64_t offset = *file->Allot();
+  ASSERT_TRUE(file->file().PWrite(offset, zeros));
+  const auto page = pool->Adopt(file, offset, /*checksum=*/1);
+  KvPage* const named[] = {page.get()};
+  std::vector<std::byte> scratch(kStride);
+  for (int again = 0; again < 2; ++again) {
+    pool->ReadAhead(named, Asked::kAgain);
+    EXPECT_THROW(pool->Read(*page, scratch.data()), PageError);
+    EXPECT_EQ(pool->n_packed(), 0);
+  }
+}
+
+TEST_P(PackingTest, NothingIsLostWhereMemoryFails) {
+  constexpr int kPages = 2 * kFrames;
+  const Store store(kPages, GetParam());
+  std::mt19937 random(1);
+  for (int fails = 0; fails < 200; ++fails) {
+    const std::vector<int> plan = Plan(random, kPages);
+    FailAllocation(fails % 20 + 1);
+    try {
+      EXPECT_TRUE(store.Generate(plan));
+    } catch (const std::bad_alloc&) {
+    } catch (const PageError&) {
+    }
+    FailAllocation(0);
+    ASSERT_TRUE(store.Generate(plan));
+  }
+  EXPECT_LE(store.pool->NearBytes(), kFrames * kStride);
+}
+
+TEST_P(PackingTest, ThreadsReadInEveryWayTogether) {
+  constexpr int kPages = 2 * kFrames, kThreads = 4;
+  const Store store(kPages, GetParam());
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));
+      for (int i = 0; i < 400; ++i) {
+        // A fifth of the pages is written, each by one thread, and read by nobody else.
+        std::vector<int> plan = Plan(random, kPages);
+        std::erase_if(plan, [](int at) { return at % 5 == 4; });
+        if (!store.Generate(plan)) ++wrong;
+        const int at = static_cast<int>(random() % kPages);
+        if (at % 5 == 4 && at / 5 % kThreads == t) {
+          if (!store.Generate({at})) ++wrong;
+          store.Write(at);
+        } else if (at % 5 != 4) {
+          if (i % 4 == 0 && !store.IsAsWritten(at, store.pool->Read(store.page(at)))) ++wrong;
+          static_cast<void>(store.pool->Peek(store.page(at), 0));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(store.pool->n_packed(), 0);
+}
+
+}  // namespace
+}  // namespace longheads
