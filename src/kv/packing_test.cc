@@ -108,7 +108,7 @@ TEST_P(PackingTest, MorePagesHaveRoomWhileTokensAreGenerated) {
   std::mt19937 random(1);
   for (int token = 0; token < 200; ++token) {
     ASSERT_TRUE(store.Generate(Plan(random, kPages)));
-    EXPECT_LE(store.pool->NearBytes(), kFrames * kStride);
+    EXPECT_LE(store.pool->MemoryBytes(), kFrames * kStride);
   }
   EXPECT_GT(store.pool->n_near(), kFrames);
   EXPECT_GT(store.pool->n_packed(), kFrames / 2);
@@ -124,7 +124,7 @@ TEST_P(PackingTest, WhatCannotBePackedStaysAsItIs) {
   std::mt19937 random(1);
   for (int token = 0; token < 200; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
   EXPECT_EQ(store.pool->n_packed(), 0);
-  EXPECT_LE(store.pool->NearBytes(), kFrames * kStride);
+  EXPECT_LE(store.pool->MemoryBytes(), kFrames * kStride);
 }
 
 TEST_P(PackingTest, PromptsReadAndWriteWhatIsPacked) {
@@ -148,7 +148,7 @@ TEST_P(PackingTest, PromptsReadAndWriteWhatIsPacked) {
       store.contents[static_cast<std::size_t>(i)] = Contents(1000 * round + i);
       store.Write(i);
     }
-    EXPECT_LE(store.pool->NearBytes(), kFrames * kStride);
+    EXPECT_LE(store.pool->MemoryBytes(), kFrames * kStride);
   }
   store.Flush();
   for (int i = 0; i < kPages; ++i) EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i))));
@@ -164,9 +164,9 @@ TEST_P(PackingTest, GivesWayToReservations) {
   generate();
   KvReservation reserved(store.pool);
   reserved.Set(kFrames / 2 * kStride);
-  EXPECT_LE(store.pool->NearBytes(), kFrames / 2 * kStride);
+  EXPECT_LE(store.pool->MemoryBytes(), kFrames / 2 * kStride);
   generate();
-  EXPECT_LE(store.pool->NearBytes(), kFrames / 2 * kStride);
+  EXPECT_LE(store.pool->MemoryBytes(), kFrames / 2 * kStride);
   reserved.Set(0);
   generate();
   EXPECT_GT(store.pool->NearBytes(), kFrames * 3 / 4 * kStride);
@@ -191,25 +191,74 @@ TEST(Packing, TellsOfAPageThatIsDamagedOnDisk) {
 
 TEST_P(PackingTest, NothingIsLostWhereMemoryFails) {
   constexpr int kPages = 2 * kFrames;
-  const Store store(kPages, GetParam());
-  std::mt19937 random(1);
-  for (int fails = 0; fails < 200; ++fails) {
-    const std::vector<int> plan = Plan(random, kPages);
-    FailAllocation(fails % 20 + 1);
+  int64_t n_failed = 0;
+  for (int64_t k = 1;; ++k) {
+    Store store(kPages, GetParam());
+    std::vector<KvPage*> plan;
+    for (int i = 0; i < kPages; i += 4) plan.push_back(&store.page(i));
+    alignas(64) std::byte scratch[2 * kNumbers];
+    FailAllocation(k);
     try {
-      EXPECT_TRUE(store.Generate(plan));
+      store.pool->ReadAhead(plan, Asked::kAgain);
+      for (int i = 0; i < kPages; i += 4) {
+        EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i), scratch)));
+      }
     } catch (const std::bad_alloc&) {
     } catch (const PageError&) {
     }
+    const bool failed = AllocationFailed();
     FailAllocation(0);
-    ASSERT_TRUE(store.Generate(plan));
+    for (int i = 0; i < kPages; ++i) EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i))));
+    EXPECT_LE(store.pool->MemoryBytes(), kFrames * kStride);
+    store.pages.clear();
+    EXPECT_EQ(store.pool->n_near(), 0) << k;  // no frame was lost
+    if (!failed) break;
+    ++n_failed;
   }
-  EXPECT_LE(store.pool->NearBytes(), kFrames * kStride);
+  EXPECT_GT(n_failed, 3);
+}
+
+TEST_P(PackingTest, ThePlannedComeAtOnceAndNoFrameIsKeptForThem) {
+  constexpr int kPages = 6 * kFrames;
+  Store store(kPages, GetParam());
+  KvReservation reserved(store.pool);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<KvPage*> plan;
+    for (int i = round; i < kPages; i += 3) plan.push_back(&store.page(i));
+    store.pool->ReadAhead(plan, Asked::kAgain);
+    static_cast<void>(store.pool->traffic());  // waits for what is being read
+    EXPECT_LE(store.pool->MemoryBytes(), kFrames * kStride);
+    reserved.Set(kFrames * kStride);  // but for the least
+    EXPECT_LE(store.pool->MemoryBytes(), KvPool::kLeastPages * kStride);
+    store.pool->Read(store.page(0));
+    const uint64_t misses = store.pool->traffic().misses;
+    store.pool->Read(store.page(0));
+    EXPECT_EQ(store.pool->traffic().misses, misses);
+    reserved.Set(0);
+  }
+}
+
+TEST_P(PackingTest, WhatIsWrittenAnewIsPackedThough) {
+  constexpr int kPages = 2 * kFrames;
+  Store store(kPages, GetParam(), /*packs=*/false);
+  std::mt19937 random(1);
+  const auto generate = [&] {
+    for (int token = 0; token < 100; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+  };
+  generate();
+  EXPECT_EQ(store.pool->n_packed(), 0);
+  for (int i = 0; i < kPages; ++i) {
+    store.contents[static_cast<std::size_t>(i)] = Contents(i);
+    store.Write(i);
+  }
+  store.Flush();
+  generate();
+  EXPECT_GT(store.pool->n_packed(), 0);
 }
 
 TEST_P(PackingTest, ThreadsReadInEveryWayTogether) {
   constexpr int kPages = 2 * kFrames, kThreads = 4;
-  const Store store(kPages, GetParam());
+  Store store(kPages, GetParam());
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
   for (int t = 0; t < kThreads; ++t) {
@@ -234,6 +283,8 @@ TEST_P(PackingTest, ThreadsReadInEveryWayTogether) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(store.pool->n_packed(), 0);
+  store.pages.clear();
+  EXPECT_EQ(store.pool->n_near(), 0);
 }
 
 }  // namespace

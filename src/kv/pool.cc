@@ -23,10 +23,15 @@ constexpr std::size_t kMostReads = 64;
 constexpr int64_t kMostChances = 64;
 // Where less may be in memory, parts of huge pages that nothing lies in are too much of it.
 constexpr uint64_t kLeastForHuge = uint64_t{64} << 20;
-// Frames of pages that are read to be packed which those that tokens are added to leave alone.
+// Frames for pages that are read to be packed: bounds of how many there are, and how many of them the pages
+// that tokens are added to leave alone.
+constexpr int64_t kLeastLanding = 8;
+constexpr int64_t kMostLanding = 128;
 constexpr int64_t kSpareLanding = 32;
-// Pages that are packed for one that is to come: as much memory as it takes so, and a little more.
+// Pages that are packed for one that is to come: as much memory as it takes so, and a little more; and in one
+// go, while everybody waits.
 constexpr std::size_t kPackedForOne = 4;
+constexpr std::size_t kMostPacked = 16;
 
 Error Damaged(const PageFile& file, uint64_t offset) {
   return {ErrorKind::kInvalidInput,
@@ -196,7 +201,11 @@ void KvPool::Release(KvPage* page) {
 
 uint64_t KvPool::FreeBytes() const {
   std::lock_guard lock(mutex_);
-  return static_cast<uint64_t>(frames_.n_free() * geometry_.PageBytes());
+  uint64_t bytes = 0;
+  for (const FrameStore* const store : {&frames_, &packed_, &landing_}) {
+    bytes += static_cast<uint64_t>(store->n_free() * store->frame_bytes());
+  }
+  return bytes;
 }
 
 uint64_t KvPool::reserved_bytes() const {
@@ -219,6 +228,11 @@ int64_t KvPool::n_packed() const {
   return packed_.n_used();
 }
 
+uint64_t KvPool::MemoryBytes() const {
+  std::lock_guard lock(mutex_);
+  return FrameBytes();
+}
+
 uint64_t KvPool::NearBytes() const {
   std::lock_guard lock(mutex_);
   uint64_t bytes = 0;
@@ -232,7 +246,10 @@ KvTraffic KvPool::traffic() {
   std::unique_lock lock(mutex_);
   while (n_reading_ > 0) AwaitChange(lock);
   KvTraffic traffic = traffic_;
-  for (const Count& hits : ready_hits_) traffic.hits += hits.n.load(std::memory_order_relaxed);
+  for (const Count& count : counts_) {
+    traffic.hits += count.ready.load(std::memory_order_relaxed);
+    traffic.unpacked += count.unpacked.load(std::memory_order_relaxed);
+  }
   return traffic;
 }
 
@@ -273,7 +290,8 @@ PageFrame KvPool::FreeFrame(FrameStore& store) {
 
 void KvPool::GiveBack(PageFrame frame) {
   FrameStore& store = *frame.store();
-  if (HasSurplus() && &store != &landing_) {  // all pages were pinned, or the memory became less
+  // All pages were pinned, or the memory became less.
+  if (&store == &landing_ ? store.n_frames() > MostLanding() : HasSurplus()) {
     store.Discard(std::move(frame));
   } else {
     store.GiveBack(std::move(frame));
@@ -295,7 +313,11 @@ void KvPool::DiscardSurplus() {
     page = std::exchange(next, next == last ? nullptr : next->newer_);
     if (PageFrame left = Leave(*page, spare)) left.store()->Discard(std::move(left));
   }
+  while (landing_.n_frames() > MostLanding() && landing_.n_free() > 0) landing_.Discard(landing_.TakeFree());
 }
+
+// A thirty-second of what memory holds, within bounds.
+int64_t KvPool::MostLanding() const { return std::clamp(most_frames_ / 32, kLeastLanding, kMostLanding); }
 
 bool KvPool::PassOver(KvPage& page) {
   const uint32_t pins = page.pins_.fetch_and(~(KvPage::kUsed | KvPage::kPlanned), std::memory_order_relaxed);
@@ -333,7 +355,10 @@ PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
 }
 
 bool KvPool::Pack(KvPage& page) {
-  if (page.dirty_ || page.io_ != KvPage::Io::kNone || !page.packs_ || !Retire(page)) return false;
+  if (page.dirty_ || page.io_ != KvPage::Io::kNone || !page.packs_) return false;
+  const uint32_t told = page.pins_.load(std::memory_order_relaxed) & (KvPage::kUsed | KvPage::kPlanned);
+  if (!Retire(page)) return false;
+  page.pins_.fetch_or(told, std::memory_order_relaxed);  // it stays in memory
   PageFrame packed = packed_.TakeFree();
   try {
     // Of those that go back to the system, what the page leaves is more than what it takes so.
@@ -489,15 +514,19 @@ bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
   }
 }
 
+KvPool::Count& KvPool::CountOfThread() {
+  static std::atomic<std::size_t> n_threads{0};
+  thread_local const std::size_t thread = n_threads.fetch_add(1, std::memory_order_relaxed);
+  return counts_[thread % counts_.size()];
+}
+
 bool KvPool::PinReady(KvPage& page) {
   uint32_t pins = page.pins_.load(std::memory_order_relaxed);
   do {
     if ((pins & KvPage::kReady) == 0) return false;
   } while (!page.pins_.compare_exchange_weak(pins, ((pins + 1) | KvPage::kUsed) & ~KvPage::kPlanned,
                                              std::memory_order_acquire, std::memory_order_relaxed));
-  static std::atomic<std::size_t> n_threads{0};
-  thread_local const std::size_t thread = n_threads.fetch_add(1, std::memory_order_relaxed);
-  ready_hits_[thread % ready_hits_.size()].n.fetch_add(1, std::memory_order_relaxed);
+  CountOfThread().ready.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
@@ -558,6 +587,7 @@ void KvPool::Unpack(KvPage& page) {
     return;
   }
   layout_->Unpack({page.packed_.data(), page.packed_.side()}, frame.data());
+  CountOfThread().unpacked.fetch_add(1, std::memory_order_relaxed);
   GiveBack(std::move(page.packed_));
   page.frame_ = std::move(frame);
 }
@@ -577,6 +607,7 @@ PinnedPage KvPool::Read(KvPage& page, std::byte* scratch) {
   PinnedPage pinned = Pin(page);
   if (pinned.data() != nullptr) return pinned;
   layout_->Unpack({page.packed_.data(), page.packed_.side()}, scratch);
+  CountOfThread().unpacked.fetch_add(1, std::memory_order_relaxed);
   PinnedPage unpacked;
   unpacked.data_ = scratch;
   unpacked.unpacked_ = true;
@@ -589,6 +620,7 @@ PinnedPage KvPool::Write(KvPage& page) {
   std::unique_lock lock = LockSoon(mutex_);
   while (page.io_ != KvPage::Io::kNone) AwaitChange(lock);  // what goes to disk stands still
   Touch(page);                                              // what is used longest ago is written first
+  page.packs_ = true;                                       // what is written may
   if (!page.dirty_) {
     page.dirty_ = true;
     ++n_dirty_;
@@ -639,7 +671,9 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
     traffic_.planned += pages.size();
     traffic_.planned_in_memory += n_there;
   }
-  if (generating_ && n_there < pages.size()) PackSome(pages, kPackedForOne * (pages.size() - n_there));
+  if (asked == Asked::kAgain && layout_->packs() && n_there < pages.size()) {
+    PackSome(pages, std::min(kMostPacked, kPackedForOne * (pages.size() - n_there)));
+  }
   std::array<PageTransfer, kMostReads> transfers;
   std::size_t n = 0;
   const auto submit = [&] {
@@ -647,7 +681,7 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
     io_->Submit(std::span(transfers).first(std::exchange(n, 0)));
     lock = LockSoon(mutex_);
   };
-  int64_t most = most_frames_ / (packs() ? 8 : 2) - n_reading_;
+  int64_t most = most_frames_ / 2 - n_reading_;
   for (KvPage* const page : pages) {
     if (most <= 0) break;
     if (page->frame_ || page->packed_ || page->io_ != KvPage::Io::kNone || !page->file_) continue;
@@ -657,7 +691,9 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
       return room || asked == Asked::kPerhaps ? std::move(room) : Vacate(store, Evict::kSparingKept);
     };
     try {
-      const bool packed_too = packs() && page->packs_;
+      const bool lands = landing_.n_free() > 0 || landing_.n_frames() < MostLanding();
+      const bool is_short = FrameBytes() > most_bytes_ / 16 * 15;
+      const bool packed_too = packs() && page->packs_ && lands && is_short;
       if (packed_too) packed = room_in(packed_);
       if (packed || !packed_too || asked != Asked::kPerhaps) frame = room_in(packed ? landing_ : frames_);
     } catch (const std::bad_alloc&) {  // those who need the page hear of it

@@ -151,11 +151,13 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
   // Bytes of pages that were given back and wait to be used again.
   uint64_t FreeBytes() const;
-  // Pages alive now; those of them that are in memory, and of these the packed ones; and what they take.
+  // Pages alive now; frames that pages have in memory, of which one that is read to be packed has two, and of
+  // these the packed ones; what they take, and what all frames do, free ones too.
   int64_t n_pages() const;
   int64_t n_near() const;
   int64_t n_packed() const;
   uint64_t NearBytes() const;
+  uint64_t MemoryBytes() const;
   KvTraffic traffic();  // what is being read counts: waits for it
 
  private:
@@ -192,12 +194,15 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
   // With the lock held; those that take it may let it go meanwhile.
   PageFrame TakeFrame(std::unique_lock<std::mutex>& lock);
-  // Of pages as they are and packed: of both, free ones too.
+  // Of all three stores, free ones too.
   uint64_t FrameBytes() const { return frames_.bytes() + packed_.bytes() + landing_.bytes(); }
   bool HasSurplus() const { return on_disk_ && FrameBytes() > most_bytes_; }
-  // A free one, or a new one where memory is left for it: else none. Throws std::bad_alloc.
+  // A free one, or a new one where memory is left for it or others have free frames to give back: else none.
+  // Throws std::bad_alloc.
   PageFrame FreeFrame(FrameStore& store);
   void GiveBack(PageFrame frame);
+  // Frames of landing_, at most.
+  int64_t MostLanding() const;
   // All that the page has in memory.
   void GiveBackFrames(KvPage& page);
   // What reservations took of the pages' memory, as far as nothing has to be waited for.
@@ -241,15 +246,18 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Whether there is something to be done when a page is let go, or was. Read without the lock by all who let
   // pages go: on a line of its own.
   alignas(64) std::atomic<bool> presses_ = false;
-  // Hits of PinReady. Threads share few of them: one would go from core to core.
+  // Hits of PinReady, and pages that were unpacked. Threads share few of them: one would go from core to
+  // core.
   struct alignas(64) Count {
-    std::atomic<uint64_t> n = 0;
+    std::atomic<uint64_t> ready = 0;
+    std::atomic<uint64_t> unpacked = 0;
   };
-  std::array<Count, 16> ready_hits_;
+  std::array<Count, 16> counts_;
+  Count& CountOfThread();
   FrameStore frames_;  // of pages as they are
   FrameStore packed_;  // this and the next on disk alone
-  // Of pages as they are, for those that are packed once they are read. Few that are used again and again,
-  // and lie in huge pages of the system, whatever becomes of the others.
+  // Of pages as they are, for those that are packed once they are read. Few that are used again and again: so
+  // they stay in huge pages of the system (kLeastForHuge), where others come and go.
   FrameStore landing_;
   std::atomic<bool> packing_ = false;  // since a token was generated: what is read then is read again
   bool generating_ = false;            // by the newest plan

@@ -163,6 +163,8 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
                         float* v) const {
   LH_CHECK(static_cast<int64_t>(tokens.size()) <= kPageTokens);
   const int64_t n_tokens = static_cast<int64_t>(tokens.size());
+  PinnedPage stored;  // of neighbours' page
+  int64_t index = -1;
   for (int64_t i = 0, n = 0; i < n_tokens; i += n) {
     const int64_t token = tokens[static_cast<std::size_t>(i)];
     const int64_t at = token % kPageTokens;
@@ -170,8 +172,11 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
     n = 1;
     while (i + n < n_tokens && at + n < kPageTokens && tokens[static_cast<std::size_t>(i + n)] == token + n)
       ++n;
-    pool_->layout().Gather(StoredForNow(layer, kv_head, token / kPageTokens).data(), at, n,
-                           k + i * geometry().head_dim, v + i);
+    if (index != token / kPageTokens) {
+      index = token / kPageTokens;
+      stored = StoredForNow(layer, kv_head, index);
+    }
+    pool_->layout().Gather(stored.data(), at, n, k + i * geometry().head_dim, v + i);
   }
 }
 

@@ -401,6 +401,12 @@ void Transformer::Logits(std::span<const float> hidden, std::span<float> logits)
   linear_.Decode(std::span(&product, 1), n_rows);
 }
 
+uint64_t Transformer::UnpackingBytes() const {
+  if (!kv_pool_->on_disk() || !kv_pool_->layout().packs()) return 0;
+  return static_cast<uint64_t>(pool_.n_threads() * (AttentionExecutor::kPagesTogether + 1) *
+                               kv_pool_->geometry().PageStride());
+}
+
 uint64_t Transformer::MostActivationBytes() const {
   const int64_t heads = config_.n_heads + config_.n_kv_heads;
   return sizeof(float) *

@@ -359,8 +359,8 @@ HWY_INLINE Vec Widened(const int8_t* p) {
 constexpr bool kFetchesIntoSecond = kLanes >= 16;
 constexpr uintptr_t kFetchedAhead = kFetchesIntoSecond ? 8192 : 4096;  // bytes
 
-// Numbers that are read in the order of their addresses up to `end`, and where what comes then begins, up to
-// `stop`: 0 where that is not known.
+// Numbers that are read in the order of their addresses up to `end`, and where what comes then begins, 0
+// where that is not known, and ends.
 struct Reading {
   uintptr_t end = UINTPTR_MAX;
   uintptr_t next = 0;

@@ -277,9 +277,11 @@ void UnpackBf16(PackedBf16 packed, int64_t head_dim, BFloat16* page) {
   const auto code_bits = hn::Set(kNumbers, int16_t{0x780});
   ForEachPackedBlock(places, bases, [&](int64_t first, const auto& base) HWY_ATTR {
     // Farther ahead than the hardware asks for, and over the ends of the system's pages.
-    constexpr int64_t kAhead = 4096;
-    __builtin_prefetch(planes + first + kAhead);
-    __builtin_prefetch(all_codes + first / 2 + kAhead);
+    constexpr uintptr_t kAhead = 4096;
+    for (const void* const at :
+         {static_cast<const void*>(planes + first), static_cast<const void*>(all_codes + first / 2)}) {
+      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(at) + kAhead));
+    }
     const auto give = [&](int64_t j, auto exponent) HWY_ATTR {
       // The sign comes to the upper byte as the eight bits become sixteen.
       const auto number =
