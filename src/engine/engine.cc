@@ -427,7 +427,7 @@ Status Engine::CheckMemory(const Session& session, int64_t n_new, int64_t n_gene
   const KvPool& pool = *transformer_->kv_pool();
   // Of a text that was opened little may be in memory yet.
   const uint64_t near =
-      pool.on_disk() ? pool.NearBytes() : now.kv;
+      pool.on_disk() ? pool.MemoryBytes() - std::min(pool.MemoryBytes(), pool.FreeBytes()) : now.kv;
   // A fork makes its near keys anew.
   const uint64_t near_keys = transformer_->NearBytes(insertion_.ModelSize(session.size()));
   const uint64_t state =

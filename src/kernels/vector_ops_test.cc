@@ -283,6 +283,13 @@ std::vector<uint16_t> BitsOf(const std::vector<BFloat16>& numbers) {
   return bits;
 }
 
+std::vector<uint16_t> UnpackedBits(const VectorKernels& kernels, PackedPage& packed,
+                                   const PackedBf16Places& places) {
+  std::vector<BFloat16> page(static_cast<std::size_t>(places.n_numbers));
+  kernels.unpack_bf16(packed.pieces(), places.head_dim, page.data());
+  return BitsOf(page);
+}
+
 // Keys and values whose channels are of quite different sizes; `also` takes the place of the first numbers.
 std::vector<BFloat16> Page(int64_t head_dim, const std::vector<uint16_t>& also = {}) {
   const PackedBf16Places places(head_dim);
@@ -312,9 +319,7 @@ TEST_P(VectorOpsTest, PackedPagesComeBackToTheBit) {
       if (!fits) continue;
       EXPECT_EQ(packed.planes, expected.planes);
       EXPECT_EQ(packed.rest, expected.rest);
-      std::vector<BFloat16> back(page.size());
-      kernels().unpack_bf16(packed.pieces(), head_dim, back.data());
-      EXPECT_EQ(BitsOf(back), BitsOf(page));
+      EXPECT_EQ(UnpackedBits(kernels(), packed, places), BitsOf(page));
     }
   }
 }
@@ -326,9 +331,7 @@ TEST_P(VectorOpsTest, PacksPagesOfZerosAndOfWhatIsNoNumber) {
     const std::vector<BFloat16> page(static_cast<std::size_t>(places.n_numbers), BFloat16{bits});
     PackedPage packed(places);
     ASSERT_TRUE(kernels().pack_bf16(page.data(), kDim, packed.pieces()));
-    std::vector<BFloat16> back(page.size());
-    kernels().unpack_bf16(packed.pieces(), kDim, back.data());
-    EXPECT_EQ(BitsOf(back), BitsOf(page));
+    EXPECT_EQ(UnpackedBits(kernels(), packed, places), BitsOf(page));
   }
 }
 
@@ -344,9 +347,7 @@ TEST_P(VectorOpsTest, PacksNoPageOfWhichTooMuchStandsApart) {
     PackedPage packed(places);
     ASSERT_EQ(kernels().pack_bf16(page.data(), kDim, packed.pieces()), n <= kMostApart);
     if (n <= kMostApart) {
-      std::vector<BFloat16> back(page.size());
-      kernels().unpack_bf16(packed.pieces(), kDim, back.data());
-      EXPECT_EQ(BitsOf(back), BitsOf(page));
+      EXPECT_EQ(UnpackedBits(kernels(), packed, places), BitsOf(page));
     }
     page[some[static_cast<std::size_t>(n)]].bits = 0x3f80 - (15 << 7);  // the least that has no code
   }

@@ -53,6 +53,7 @@ class FrameStore {
   int64_t n_frames() const { return n_frames_; }
   int64_t n_used() const { return n_frames() - n_free(); }
   int64_t n_free() const { return static_cast<int64_t>(free_.size()); }
+  uint64_t free_bytes() const { return static_cast<uint64_t>(n_free() * frame_bytes()); }
   uint64_t bytes() const { return static_cast<uint64_t>(n_frames_ * frame_bytes()); }
 
   // None where none is free.

@@ -169,7 +169,7 @@ TEST_P(PackingTest, GivesWayToReservations) {
   EXPECT_LE(store.pool->MemoryBytes(), kFrames / 2 * kStride);
   reserved.Set(0);
   generate();
-  EXPECT_GT(store.pool->NearBytes(), kFrames * 3 / 4 * kStride);
+  EXPECT_GT(store.pool->MemoryBytes(), kFrames * 3 / 4 * kStride);
 }
 
 TEST(Packing, TellsOfAPageThatIsDamagedOnDisk) {

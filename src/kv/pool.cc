@@ -201,11 +201,7 @@ void KvPool::Release(KvPage* page) {
 
 uint64_t KvPool::FreeBytes() const {
   std::lock_guard lock(mutex_);
-  uint64_t bytes = 0;
-  for (const FrameStore* const store : {&frames_, &packed_, &landing_}) {
-    bytes += static_cast<uint64_t>(store->n_free() * store->frame_bytes());
-  }
-  return bytes;
+  return frames_.free_bytes() + packed_.free_bytes() + landing_.free_bytes();
 }
 
 uint64_t KvPool::reserved_bytes() const {
@@ -231,15 +227,6 @@ int64_t KvPool::n_packed() const {
 uint64_t KvPool::MemoryBytes() const {
   std::lock_guard lock(mutex_);
   return FrameBytes();
-}
-
-uint64_t KvPool::NearBytes() const {
-  std::lock_guard lock(mutex_);
-  uint64_t bytes = 0;
-  for (const FrameStore* const store : {&frames_, &packed_, &landing_}) {
-    bytes += static_cast<uint64_t>(store->n_used() * store->frame_bytes());
-  }
-  return bytes;
 }
 
 KvTraffic KvPool::traffic() {

@@ -1,8 +1,8 @@
 // All pages of a store, and the memory they are in. Without a file they stay there. With one, at most so many
 // bytes are in memory, less what texts take beside their pages: the pages used longest ago go to the file,
-// come back when they are asked for or expected, and are held against their checksum when they do. While
-// tokens are generated, pages that are likely to be read again lie packed there (kernels/packed_bf16.h),
-// where their type allows it: so more of them have room.
+// come back when they are asked for or expected, and are held against their checksum when they do. From
+// the first generated token on, where memory is short, pages whose type allows it lie packed there
+// (kernels/packed_bf16.h): so more of them have room.
 #pragma once
 
 #include <array>
@@ -152,11 +152,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Bytes of pages that were given back and wait to be used again.
   uint64_t FreeBytes() const;
   // Pages alive now; frames that pages have in memory, of which one that is read to be packed has two, and of
-  // these the packed ones; what they take, and what all frames do, free ones too.
+  // these the packed ones; and what all frames take, free ones too.
   int64_t n_pages() const;
   int64_t n_near() const;
   int64_t n_packed() const;
-  uint64_t NearBytes() const;
   uint64_t MemoryBytes() const;
   KvTraffic traffic();  // what is being read counts: waits for it
 
