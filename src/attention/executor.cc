@@ -220,20 +220,25 @@ class AttentionExecutor::Run {
     if (type == KvType::kF32) return false;                      // nothing is to be widened
     if (near != nullptr && type != KvType::kBF16) return false;  // keys and values of two types
     const RotationTable& rotations = *SequenceOf(segment).rotations;
-    const PinnedPage stored = kv.StoredForNow(block_.layer, block_.kv_head, begin / kPageTokens);
-    const std::byte* const page = stored.data();
+    const int64_t index = begin / kPageTokens;
     const int64_t d = shape_.head_dim;
     const int64_t n_keys = (end - 1) % kPageTokens + 1;
-    if (type == KvType::kBF16) {
-      const Bf16Page numbers = InBf16(segment, page, begin / kPageTokens);
+    const PinnedPage stored = near != nullptr ? kv.StoredForNow(block_.layer, block_.kv_head, index)
+                                              : kv.AsItLies(block_.layer, block_.kv_head, index);
+    const std::byte* const page = stored.data();
+    if (page == nullptr) {
+      kernels_.attend_few_packed(
+          scratch_.rows, {.page = stored.packed(), .n_keys = n_keys, .head_dim = d, .next = next_}, rotations,
+          scratch_.workspace.data());
+    } else if (type == KvType::kBF16) {
+      const Bf16Page numbers = InBf16(segment, page, index);
       kernels_.attend_few_bf16(scratch_.rows,
                                {.k = numbers.k,
                                 .v = numbers.v,
                                 .v_stride = kPageTokens,
                                 .n_keys = n_keys,
                                 .head_dim = d,
-                                .next = next_,
-                                .near = stored.unpacked() && NearOf(segment) == nullptr},
+                                .next = next_},
                                rotations, scratch_.workspace.data());
     } else {
       const Q8Places places(d);

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <random>
 
+#include "base/check.h"
+#include "base/memory.h"
 #include "bench/kernel_case.h"
 #include "kernels/attention.h"
 #include "kernels/vector_ops.h"
@@ -15,10 +17,11 @@
 namespace longheads {
 namespace {
 
-// Keys and values of few bits, the same numbers as pages of float32, bfloat16 and eight bits hold them, and
-// rows that see all of them.
+// Keys and values of few bits, the same numbers as pages of float32, bfloat16, packed or not, and eight bits
+// hold them, and rows that see all of them.
 struct Pages {
   static constexpr float kScale = 1.0f / 32;
+  static constexpr auto kLine = static_cast<int64_t>(kCacheLine);
   int64_t d, n_rows, n_pages;
   std::vector<double> theta;
   RotationTable table;
@@ -27,6 +30,9 @@ struct Pages {
   Buffer<int8_t> bytes;
   std::vector<float> scales = std::vector<float>(kMaxRun, kScale);
   std::vector<Bf16Page> pages;
+  PackedBf16Places places{d};
+  int64_t rest_stride = (places.rest_bytes() + kLine - 1) / kLine * kLine;
+  Buffer<std::byte> planes, rest;  // of packed pages
 
   Pages(int64_t head_dim, int64_t rows, int64_t of_pages)
       : d(head_dim),
@@ -37,11 +43,14 @@ struct Pages {
         floats(n_pages * 2 * kMaxRun * d),
         q(n_rows * d),
         bfloats(floats.size()),
-        bytes(floats.size()) {
+        bytes(floats.size()),
+        planes(n_pages * places.planes_bytes),
+        rest(n_pages * rest_stride) {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < floats.size(); ++i) {
       bytes[i] = static_cast<int8_t>(std::clamp(normal(random) / kScale, -127.0f, 127.0f));
+      if (bytes[i] == 0) bytes[i] = 1;  // too many zeros could not be packed
       floats[i] = bytes[i] * kScale;
     }
     for (int64_t i = 0; i < q.size(); ++i) q[i] = normal(random);
@@ -49,6 +58,8 @@ struct Pages {
     for (int64_t page = 0; page < n_pages; ++page) {
       const BFloat16* const k = bfloats.data() + page * 2 * kMaxRun * d;
       pages.push_back({.k = k, .v = k + kMaxRun * d});
+      LH_CHECK(FastestVectorKernels().pack_bf16(
+          k, d, {planes.data() + page * places.planes_bytes, rest.data() + page * rest_stride}));
     }
   }
 
@@ -81,6 +92,12 @@ struct Pages {
             .head_dim = d,
             .next = next};
   }
+  PackedKeyRun PackedRun(int64_t page, int64_t next) const {
+    return {.page = {planes.data() + page * places.planes_bytes, rest.data() + page * rest_stride},
+            .n_keys = kMaxRun,
+            .head_dim = d,
+            .next = planes.data() + next * places.planes_bytes};
+  }
   Q8KeyRun Run(const int8_t* page, const int8_t* next) const {
     return {Run<int8_t>(page, next), scales.data(), scales.data()};
   }
@@ -95,7 +112,14 @@ struct Pages {
 
 constexpr int64_t kFromMemory = 2048;  // pages: more than caches hold
 
-enum class Kernel : uint8_t { kAttend, kAttendBf16, kAttendFew, kAttendFewBf16, kAttendFewQ8 };
+enum class Kernel : uint8_t {
+  kAttend,
+  kAttendBf16,
+  kAttendFew,
+  kAttendFewBf16,
+  kAttendFewPacked,
+  kAttendFewQ8
+};
 
 void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKernels* kernels,
             Kernel kernel) {
@@ -105,9 +129,12 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
   Buffer<float> workspace(
       std::max(AttendWorkspace(kernels->row_tile, c.d), AttendWorkspace(reference.row_tile, c.d)));
   // In an order that no processor foresees, as chosen chunks lie.
-  const auto page_by_page = [&](auto attend, const auto* pages, std::span<const RotatedRow> rows) {
+  const auto index = [&](int64_t i) {
     constexpr int64_t kStep = 769;  // a prime: every page comes once
-    const auto page = [&](int64_t i) { return pages + i * kStep % c.n_pages * 2 * kMaxRun * c.d; };
+    return i * kStep % c.n_pages;
+  };
+  const auto page_by_page = [&](auto attend, const auto* pages, std::span<const RotatedRow> rows) {
+    const auto page = [&](int64_t i) { return pages + index(i) * 2 * kMaxRun * c.d; };
     for (int64_t i = 0; i < c.n_pages; ++i) {
       attend(rows, c.Run(page(i), page(i + 1)), c.table, workspace.data());
     }
@@ -127,6 +154,12 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
         return page_by_page(kernels->attend_few, c.floats.data(), rows);
       case Kernel::kAttendFewBf16:
         return page_by_page(kernels->attend_few_bf16, c.bfloats.data(), rows);
+      case Kernel::kAttendFewPacked:
+        for (int64_t i = 0; i < c.n_pages; ++i) {
+          const auto run = c.PackedRun(index(i), index(i + 1));
+          kernels->attend_few_packed(rows, run, c.table, workspace.data());
+        }
+        return;
       case Kernel::kAttendFewQ8:
         return page_by_page(kernels->attend_few_q8, c.bytes.data(), rows);
     }
@@ -138,8 +171,11 @@ void Attend(benchmark::State& state, const KernelCases& cases, const AttentionKe
   if (!KernelCases::IsRight(state, c.Finish(states), c.Finish(of_reference), bound)) return;
   // States go on from what they are: the same work.
   if (c.n_pages == kFromMemory) {
-    const std::size_t bytes = kernel == Kernel::kAttendFewQ8 ? 1 : kernel == Kernel::kAttendFew ? 4 : 2;
-    return cases.Time(state, KernelUnit::kBytes, static_cast<double>(c.floats.size() * bytes),
+    const double bytes = kernel == Kernel::kAttendFewQ8       ? 1
+                         : kernel == Kernel::kAttendFewPacked ? 1.5
+                         : kernel == Kernel::kAttendFew       ? 4
+                                                              : 2;
+    return cases.Time(state, KernelUnit::kBytes, static_cast<double>(c.floats.size()) * bytes,
                       cases.ReadLimit(1), once);
   }
   cases.Time(state, KernelUnit::kOperations, c.Operations(),
@@ -285,6 +321,7 @@ void AddAttentionCases(KernelCases& cases) {
     const std::vector<std::vector<int64_t>> few = {
         {64, 1, 8}, {64, 3, 8}, {128, 8, 8}, {64, 1, kFromMemory}, {64, 3, kFromMemory}};
     add("attend_few_bf16", Kernel::kAttendFewBf16, few);
+    add("attend_few_packed", Kernel::kAttendFewPacked, few);
     add("attend_few_q8", Kernel::kAttendFewQ8, few);
     const auto add_mass = [&](const char* operation, Mass kind, std::vector<int64_t> shape) {
       cases.Add(

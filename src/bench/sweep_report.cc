@@ -77,13 +77,13 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
     const KvTraffic& t = row.decode_traffic;
     const PromptTraffic prompt = OfAPrompt(row);
     table += fmt::format(
-        "{}, {} tokens: {:.1f}% of readings of a page found it in memory, {:.1f}% unpacked it, {:.1f}% of {} "
+        "{}, {} tokens: {:.1f}% of readings of a page found it in memory, {:.1f}% packed, {:.1f}% of {} "
         "pages were there when a "
         "plan named them, {} a token came from disk, {:.0f}% of {} pages read ahead were used, and {:.0f}% "
         "of the {} that the last token foretold; the prompt "
         "read {} and wrote {}, and threads waited {:.1f} s for "
         "that\n",
-        row.attention, row.length, 100 * t.hit_rate(), 100 * t.unpacked_rate(),
+        row.attention, row.length, 100 * t.hit_rate(), 100 * t.packed_rate(),
         100 * t.in_memory_when_planned(), t.planned, FormatBytes(static_cast<uint64_t>(DiskBytes(row))),
         100 * t.used_ahead(), t.read_ahead, 100 * t.well_foreseen(), t.foreseen,
         FormatBytes(prompt.bytes_read), FormatBytes(prompt.bytes_written), prompt.waited_seconds);
@@ -97,7 +97,7 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
       "attn,length,compute,kv,repeats,prefill,prefill_low,prefill_high,prefill_share,operations,bf16_share,"
       "decoded,decode,decode_low,decode_high,decode_share,peak_memory,model,rope,text,seed,kernels,processor,"
       "threads,read,products,disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
-      "foreseen,foreseen_used,unpacked,waited,read_a_prompt,written_a_prompt,waited_a_prompt\n";
+      "foreseen,foreseen_used,packed,waited,read_a_prompt,written_a_prompt,waited_a_prompt\n";
   for (const SweepRow& row : rows) {
     const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
     csv += fmt::format("{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},", CsvField(row.attention), row.length,
@@ -115,7 +115,7 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
       const PromptTraffic prompt = OfAPrompt(row);
       csv += fmt::format("{:.4g},{:.4f},{},{},{:.0f},{},{},{},{},{},{:.4f},{},{},{:.4f}\n",
                          limits.disk.median, t.hit_rate(), t.planned, t.planned_in_memory, DiskBytes(row),
-                         t.read_ahead, t.read_ahead_used, t.foreseen, t.foreseen_used, t.unpacked,
+                         t.read_ahead, t.read_ahead_used, t.foreseen, t.foreseen_used, t.packed,
                          t.waited_seconds, prompt.bytes_read, prompt.bytes_written, prompt.waited_seconds);
     } else {
       csv += ",,,,,,,,,,,,,\n";
@@ -156,7 +156,7 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
          {"peak_memory", row.peak_memory}});
     if (OnDisk(row)) {
       all["rows"].back()["decode_traffic"] = {{"hit_rate", row.decode_traffic.hit_rate()},
-                                              {"unpacked_rate", row.decode_traffic.unpacked_rate()},
+                                              {"packed_rate", row.decode_traffic.packed_rate()},
                                               {"planned", row.decode_traffic.planned},
                                               {"planned_in_memory", row.decode_traffic.planned_in_memory},
                                               {"disk_bytes_a_token", DiskBytes(row)},

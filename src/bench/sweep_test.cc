@@ -169,7 +169,7 @@ TEST(SweepTraffic, IsInTableAndFiles) {
   row.prefill_traffic = {.hits = 1, .bytes_read = 200, .bytes_written = 80, .waited_seconds = 3};  // of both
   row.decode_traffic = {.hits = 3,
                         .misses = 1,
-                        .unpacked = 2,
+                        .packed = 2,
                         .planned = 16,
                         .planned_in_memory = 4,
                         .read_ahead = 8,
@@ -183,17 +183,17 @@ TEST(SweepTraffic, IsInTableAndFiles) {
   const std::string header = csv.substr(0, csv.find('\n'));
   EXPECT_TRUE(header.ends_with(
       "disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
-      "foreseen,foreseen_used,unpacked,waited,read_a_prompt,written_a_prompt,waited_a_prompt"));
+      "foreseen,foreseen_used,packed,waited,read_a_prompt,written_a_prompt,waited_a_prompt"));
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(csv.begin(), csv.end(), ',') / 2);
   const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
   EXPECT_EQ(json["rows"][0]["decode_traffic"]["foreseen_used"], 2);
-  EXPECT_EQ(json["rows"][0]["decode_traffic"]["unpacked_rate"], 0.5);
+  EXPECT_EQ(json["rows"][0]["decode_traffic"]["packed_rate"], 0.5);
   EXPECT_EQ(json["rows"][0]["decode_traffic"]["planned_in_memory"], 4);
   EXPECT_EQ(json["rows"][0]["prefill_traffic"], nlohmann::json({{"disk_bytes_read_a_prompt", 100},
                                                                 {"disk_bytes_written_a_prompt", 40},
                                                                 {"waited_seconds_a_prompt", 1.5}}));
   EXPECT_NE(SweepTable({row}, limits)
-                .find("75.0% of readings of a page found it in memory, 50.0% unpacked it, 25.0% of 16 pages"),
+                .find("75.0% of readings of a page found it in memory, 50.0% packed, 25.0% of 16 pages"),
             std::string::npos);
 }
 

@@ -104,7 +104,7 @@ TEST_P(KvTiersTest, GiveTheBitsOfMemoryAlone) {
   EXPECT_LT(KvPool::kLeastPages, far->kv_geometry().PagesFor(kPrompt) / 10);
   EXPECT_GT(far->kv_traffic().bytes_written, 0u);
   EXPECT_GT(far->kv_traffic().bytes_read, 0u);
-  EXPECT_EQ(far->kv_traffic().unpacked > 0, std::string(GetParam().kv_type) == "bf16");
+  EXPECT_EQ(far->kv_traffic().packed > 0, std::string(GetParam().kv_type) == "bf16");
   EXPECT_EQ(near->kv_traffic().bytes_read, 0u);
 }
 

@@ -6,10 +6,13 @@
 // many.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "kernels/implementation.h"
+#include "kernels/kv_limits.h"
+#include "kernels/packed_bf16.h"
 #include "kernels/rotation_table.h"
 #include "tensor/dtype.h"
 
@@ -43,9 +46,6 @@ struct KeyRunOf {
   // What is read after it, where that is known: the beginning is asked for while this run ends, unless this
   // is too short for that.
   const void* next = nullptr;
-  // The run itself is in the cache: instead of it, the first three quarters of as many bytes as a page has
-  // are asked for from `next` on while it is read. Of bfloat16.
-  bool near = false;
 };
 using KeyRun = KeyRunOf<float>;
 using Bf16KeyRun = KeyRunOf<BFloat16>;
@@ -54,8 +54,13 @@ struct Q8KeyRun : KeyRunOf<int8_t> {
   const float* k_scale;  // [n_keys], to the next multiple of 16 finite
   const float* v_scale;
 };
-
-inline constexpr int64_t kMaxRun = 256;  // a page
+// Of a page of bfloat16 that lies packed.
+struct PackedKeyRun {
+  PackedBf16 page;
+  int64_t n_keys;
+  int64_t head_dim;
+  const void* next = nullptr;
+};
 
 struct Bf16Page {
   const BFloat16* k;  // [kMaxRun, head_dim]
@@ -70,7 +75,6 @@ struct Bf16KeyPages {
   int64_t head_dim;
 };
 
-inline constexpr int64_t kMaxHeadDim = 256;
 inline constexpr int64_t kScoredTogether = 64;
 
 struct AttentionKernels {
@@ -93,6 +97,10 @@ struct AttentionKernels {
   // The same bits as attend_few from keys and values as a bfloat16 page holds them: widened as they are read.
   void (*attend_few_bf16)(std::span<const RotatedRow> rows, const Bf16KeyRun& run, const RotationTable& table,
                           float* workspace);
+
+  // The same bits from a packed page.
+  void (*attend_few_packed)(std::span<const RotatedRow> rows, const PackedKeyRun& run,
+                            const RotationTable& table, float* workspace);
 
   // And from eight-bit integers, whose factors are put to logits and weights: the same value, rounded
   // elsewhere.

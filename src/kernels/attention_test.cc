@@ -305,6 +305,55 @@ TEST_P(AttentionTest, ABfloat16PageGivesTheBitsOfItsFloats) {
   }
 }
 
+// Numbers of channels of quite different sizes, of which some stand apart, at ends of rows too.
+TEST_P(AttentionTest, APackedPageGivesTheBitsOfItsBfloats) {
+  const VectorKernels& conversions = FastestVectorKernels();
+  for (const int64_t d : {16, 64, 80, 96, 128, 256}) {
+    const PackedBf16Places places(d);
+    for (const bool any_apart : {false, true}) {
+      Case c(d, /*n_rows=*/9, kMaxRun, PairLayout::kHalfSplit);
+      std::vector<BFloat16> page(static_cast<std::size_t>(places.n_numbers));
+      conversions.to_bf16(c.k.data(), places.n_numbers / 2, page.data());
+      conversions.to_bf16(c.v.data(), places.n_numbers / 2, page.data() + places.n_numbers / 2);
+      for (BFloat16& number : page)
+        number.bits = std::max<uint16_t>(number.bits & 0x7fff, 0x3800);  // above 2^-15
+      if (any_apart) {
+        for (const int64_t i : {int64_t{0}, 3 * d - 1, 3 * d, 100 * d + 5, 255 * d, 256 * d - 1, 256 * d,
+                                256 * d + 255, 256 * d + 256, 300 * d + 7, 512 * d - 1}) {
+          page[static_cast<std::size_t>(i)].bits = static_cast<uint16_t>(i % 2 == 0 ? 0x8000 : 0x0123);
+        }
+      }
+      std::vector<std::byte> planes(static_cast<std::size_t>(places.planes_bytes)),
+          rest(static_cast<std::size_t>(places.rest_bytes()));
+      const PackedBf16Room packed{planes.data(), rest.data()};
+      ASSERT_TRUE(conversions.pack_bf16(page.data(), d, packed));
+      for (const int64_t n_rows : {1, 2, 3, 4, 5, 9}) {
+        for (const auto& [begin, end] :
+             {std::pair{0, 256}, {0, 1}, {5, 9}, {17, 250}, {63, 65}, {255, 256}}) {
+          std::vector<float> expected, states;
+          const auto rows_of = [&](std::vector<float>& of) {
+            auto rows = c.Rows(of, begin, end, /*causal=*/end > 9);
+            rows.resize(static_cast<std::size_t>(n_rows));
+            return rows;
+          };
+          kernels().attend_few_bf16(rows_of(expected),
+                                    {.k = page.data(),
+                                     .v = page.data() + kMaxRun * d,
+                                     .v_stride = kMaxRun,
+                                     .n_keys = end,
+                                     .head_dim = d},
+                                    c.table, workspace());
+          kernels().attend_few_packed(rows_of(states),
+                                      {.page = packed, .n_keys = end, .head_dim = d, .next = page.data()},
+                                      c.table, workspace());
+          ASSERT_EQ(std::memcmp(states.data(), expected.data(), sizeof(float) * states.size()), 0)
+              << "d " << d << ", rows " << n_rows << ", keys " << begin << " to " << end;
+        }
+      }
+    }
+  }
+}
+
 // It is asked for and not read: nothing depends on what is there, or whether anything is.
 TEST_P(AttentionTest, WhatIsReadNextChangesNothing) {
   for (const int64_t d : {16, 64, 256}) {

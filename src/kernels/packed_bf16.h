@@ -10,8 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/attention.h"
-#include "tensor/dtype.h"
+#include "kernels/kv_limits.h"
 
 namespace longheads {
 
@@ -42,10 +41,15 @@ struct PackedBf16Places {
   int64_t rest_bytes() const { return bits_at() + 2 * kMostApart; }
 };
 
-// Aligned for their largest numbers.
+// A packed page, and room for one. Aligned for their largest numbers.
 struct PackedBf16 {
-  std::byte* planes;  // [planes_bytes]
-  std::byte* rest;    // [rest_bytes()]
+  const std::byte* planes;  // [planes_bytes]
+  const std::byte* rest;    // [rest_bytes()]
+};
+struct PackedBf16Room {
+  std::byte* planes;
+  std::byte* rest;
+  operator PackedBf16() const { return {planes, rest}; }
 };
 
 }  // namespace longheads

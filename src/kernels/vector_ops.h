@@ -53,7 +53,7 @@ struct VectorKernels {
   void (*from_q8_each)(const int8_t* in, const float* scales, int64_t n, float* out);
   // A page of K [kMaxRun, head_dim] and V [head_dim, kMaxRun] packed; false, and nothing to be read there,
   // where too many numbers stand apart. And back, to the bit.
-  bool (*pack_bf16)(const BFloat16* page, int64_t head_dim, PackedBf16 packed);
+  bool (*pack_bf16)(const BFloat16* page, int64_t head_dim, PackedBf16Room packed);
   void (*unpack_bf16)(PackedBf16 packed, int64_t head_dim, BFloat16* page);
   // Of scores [n].
   ScoreRange (*range)(const float* scores, int64_t n);

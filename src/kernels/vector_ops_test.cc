@@ -272,7 +272,7 @@ struct PackedPage {
   explicit PackedPage(const PackedBf16Places& places)
       : planes(static_cast<std::size_t>(places.planes_bytes)),
         rest(static_cast<std::size_t>(places.rest_bytes())) {}
-  PackedBf16 pieces() { return {planes.data(), rest.data()}; }
+  PackedBf16Room pieces() { return {planes.data(), rest.data()}; }
 
   std::vector<std::byte> planes, rest;
 };

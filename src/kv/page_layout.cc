@@ -68,7 +68,7 @@ class FloatLayout final : public PageLayout {
   bool packs() const override {
     return std::is_same_v<T, BFloat16> && d_ % kPackedDims == 0 && d_ <= kMaxHeadDim;
   }
-  bool Pack(const std::byte* page, PackedBf16 packed) const override {
+  bool Pack(const std::byte* page, PackedBf16Room packed) const override {
     return conversions_.pack_bf16(reinterpret_cast<const BFloat16*>(page), d_, packed);
   }
   void Unpack(PackedBf16 packed, std::byte* page) const override {
@@ -178,7 +178,7 @@ class Q8Layout final : public PageLayout {
 
 }  // namespace
 
-bool PageLayout::Pack(const std::byte*, PackedBf16) const { return false; }
+bool PageLayout::Pack(const std::byte*, PackedBf16Room) const { return false; }
 
 void PageLayout::Unpack(PackedBf16, std::byte*) const { LH_CHECK(packs()); }
 

@@ -58,7 +58,7 @@ class PageLayout {
   // Whether Pack and Unpack may be called: bfloat16 can be packed.
   virtual bool packs() const { return false; }
   // kernels/packed_bf16.h: a page into fewer bytes, without loss; false where it cannot be.
-  virtual bool Pack(const std::byte* page, PackedBf16 packed) const;
+  virtual bool Pack(const std::byte* page, PackedBf16Room packed) const;
   virtual void Unpack(PackedBf16 packed, std::byte* page) const;
 
   // The keys of tokens [at, at + n): rows `k_stride` apart.

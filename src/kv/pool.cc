@@ -235,7 +235,7 @@ KvTraffic KvPool::traffic() {
   KvTraffic traffic = traffic_;
   for (const Count& count : counts_) {
     traffic.hits += count.ready.load(std::memory_order_relaxed);
-    traffic.unpacked += count.unpacked.load(std::memory_order_relaxed);
+    traffic.packed += count.packed.load(std::memory_order_relaxed);
   }
   return traffic;
 }
@@ -455,6 +455,7 @@ PinnedPage KvPool::Pinned(KvPage& page) {
   pinned.pool_ = on_disk() ? this : nullptr;
   pinned.page_ = &page;
   pinned.data_ = page.frame_.data();
+  if (page.packed_ && !page.frame_) pinned.packed_ = {page.packed_.data(), page.packed_.side()};
   return pinned;
 }
 
@@ -574,7 +575,7 @@ void KvPool::Unpack(KvPage& page) {
     return;
   }
   layout_->Unpack({page.packed_.data(), page.packed_.side()}, frame.data());
-  CountOfThread().unpacked.fetch_add(1, std::memory_order_relaxed);
+  CountOfThread().packed.fetch_add(1, std::memory_order_relaxed);
   GiveBack(std::move(page.packed_));
   page.frame_ = std::move(frame);
 }
@@ -589,15 +590,20 @@ PinnedPage KvPool::Read(KvPage& page) {
   }
 }
 
-PinnedPage KvPool::Read(KvPage& page, std::byte* scratch) {
-  if (!on_disk() || scratch == nullptr) return Read(page);
+PinnedPage KvPool::ReadAsItLies(KvPage& page) {
+  if (!on_disk()) return Pinned(page);
   PinnedPage pinned = Pin(page);
+  if (pinned.data() == nullptr) CountOfThread().packed.fetch_add(1, std::memory_order_relaxed);
+  return pinned;
+}
+
+PinnedPage KvPool::Read(KvPage& page, std::byte* scratch) {
+  if (scratch == nullptr) return Read(page);
+  PinnedPage pinned = ReadAsItLies(page);
   if (pinned.data() != nullptr) return pinned;
-  layout_->Unpack({page.packed_.data(), page.packed_.side()}, scratch);
-  CountOfThread().unpacked.fetch_add(1, std::memory_order_relaxed);
+  layout_->Unpack(pinned.packed(), scratch);
   PinnedPage unpacked;
   unpacked.data_ = scratch;
-  unpacked.unpacked_ = true;
   return unpacked;
 }
 

@@ -45,21 +45,21 @@ class PinnedPage {
     std::swap(pool_, other.pool_);
     std::swap(page_, other.page_);
     std::swap(data_, other.data_);
-    std::swap(unpacked_, other.unpacked_);
+    std::swap(packed_, other.packed_);
     return *this;
   }
   ~PinnedPage();
 
+  // Null where it lies packed, and has to be read so.
   std::byte* data() const { return data_; }
-  // It lies in the scratch that the reader gave, and not where it is kept.
-  bool unpacked() const { return unpacked_; }
+  const PackedBf16& packed() const { return packed_; }
 
  private:
   friend class KvPool;
   KvPool* pool_ = nullptr;  // null: there is nothing to let go
   KvPage* page_ = nullptr;
   std::byte* data_ = nullptr;
-  bool unpacked_ = false;
+  PackedBf16 packed_ = {};
 };
 
 struct KvDiskOptions {
@@ -117,8 +117,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // The page in memory; to be read, or to be changed. Both throw PageError, and std::bad_alloc.
   PinnedPage Read(KvPage& page);
   PinnedPage Write(KvPage& page);
-  // The same to be read, where it lies or, if it is packed, unpacked into `scratch`, which has PageStride()
-  // bytes; none is needed while packs() is false.
+  // The same to be read, as it lies: packed, too, while packs() is true.
+  PinnedPage ReadAsItLies(KvPage& page);
+  // Where it lies or, if it is packed, unpacked into `scratch`, which has PageStride() bytes; none is needed
+  // while packs() is false.
   PinnedPage Read(KvPage& page, std::byte* scratch);
   bool packs() const { return packing_.load(std::memory_order_relaxed); }
 
@@ -245,11 +247,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Whether there is something to be done when a page is let go, or was. Read without the lock by all who let
   // pages go: on a line of its own.
   alignas(64) std::atomic<bool> presses_ = false;
-  // Hits of PinReady, and pages that were unpacked. Threads share few of them: one would go from core to
-  // core.
+  // Hits of PinReady, and readings of packed pages. Threads share few of them: one would go from core to core.
   struct alignas(64) Count {
     std::atomic<uint64_t> ready = 0;
-    std::atomic<uint64_t> unpacked = 0;
+    std::atomic<uint64_t> packed = 0;
   };
   std::array<Count, 16> counts_;
   Count& CountOfThread();

@@ -40,6 +40,10 @@ class KvSequence {
 
   // The page as it is stored.
   PinnedPage Stored(int64_t layer, int64_t kv_head, int64_t page) const;
+  // KvPool::ReadAsItLies of it.
+  PinnedPage AsItLies(int64_t layer, int64_t kv_head, int64_t page) const {
+    return pool_->ReadAsItLies(*this->page(layer, kv_head, page));
+  }
   // KvPool::Read of it.
   PinnedPage Stored(int64_t layer, int64_t kv_head, int64_t page, std::byte* scratch) const {
     return pool_->Read(*this->page(layer, kv_head, page), scratch);

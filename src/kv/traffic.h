@@ -12,7 +12,7 @@ namespace longheads {
 struct KvTraffic {
   uint64_t hits = 0;
   uint64_t misses = 0;
-  uint64_t unpacked = 0;           // of both, those that had to unpack the page
+  uint64_t packed = 0;             // of both, those that found it packed
   uint64_t planned = 0;            // pages that plans named, by each plan
   uint64_t planned_in_memory = 0;  // of them, those that were there by then, foreseen ones too
   uint64_t read_ahead = 0;         // pages brought before they were asked for
@@ -24,11 +24,11 @@ struct KvTraffic {
   double waited_seconds = 0;  // for pages that were not there, and for room; of all threads together
 
   uint64_t asked() const { return hits + misses; }
-  // Of readings of a page, those that found it in memory, and those that unpacked it; of pages that plans
+  // Of readings of a page, those that found it in memory, and those that found it packed; of pages that plans
   // named, those that were there; of pages read ahead, and of those that were foreseen, those that were used:
   // 0 to 1, and 0 of none.
   double hit_rate() const { return Share(hits, asked()); }
-  double unpacked_rate() const { return Share(unpacked, asked()); }
+  double packed_rate() const { return Share(packed, asked()); }
   double in_memory_when_planned() const { return Share(planned_in_memory, planned); }
   double used_ahead() const { return Share(read_ahead_used, read_ahead); }
   double well_foreseen() const { return Share(foreseen_used, foreseen); }
@@ -36,7 +36,7 @@ struct KvTraffic {
   KvTraffic& operator+=(const KvTraffic& other) {
     hits += other.hits;
     misses += other.misses;
-    unpacked += other.unpacked;
+    packed += other.packed;
     planned += other.planned;
     planned_in_memory += other.planned_in_memory;
     read_ahead += other.read_ahead;
@@ -51,7 +51,7 @@ struct KvTraffic {
   KvTraffic operator-(const KvTraffic& earlier) const {
     return {.hits = hits - earlier.hits,
             .misses = misses - earlier.misses,
-            .unpacked = unpacked - earlier.unpacked,
+            .packed = packed - earlier.packed,
             .planned = planned - earlier.planned,
             .planned_in_memory = planned_in_memory - earlier.planned_in_memory,
             .read_ahead = read_ahead - earlier.read_ahead,

@@ -10,12 +10,13 @@
 // After foreach_target, as Highway asks.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "hwy/highway.h"
 #include "kernels/attention.h"
+#include "kernels/cpu/packed_bf16-inl.h"
 #include "kernels/cpu/simd_kernels.h"
-#include "kernels/packed_bf16.h"
 
 // Nothing for the scalar target that Highway insists on: ref/ is below AVX2.
 #if HWY_TARGET != HWY_STATIC_TARGET
@@ -360,43 +361,27 @@ constexpr bool kFetchesIntoSecond = kLanes >= 16;
 constexpr uintptr_t kFetchedAhead = kFetchesIntoSecond ? 8192 : 4096;  // bytes
 
 // Numbers that are read in the order of their addresses up to `end`, and where what comes then begins, 0
-// where that is not known, and ends.
+// where that is not known.
 struct Reading {
   uintptr_t end = UINTPTR_MAX;
   uintptr_t next = 0;
-  uintptr_t stop = UINTPTR_MAX;
 
   Reading() = default;
-  template <typename T>
-  Reading(const T* last, const void* what_next)
+  Reading(const void* last, const void* what_next)
       : end(reinterpret_cast<uintptr_t>(last)), next(reinterpret_cast<uintptr_t>(what_next)) {}
-
-  // Of a run that is near: what comes next in the place of all from `first` on, which is so many bytes behind
-  // its beginning.
-  template <typename Run, typename T>
-  static Reading InPlaceOf(const Run& run, const T* first, int64_t bytes) {
-    Reading reading;
-    reading.end = reinterpret_cast<uintptr_t>(first) + kFetchedAhead;
-    if (run.next == nullptr) return reading;
-    const auto begin = reinterpret_cast<uintptr_t>(run.next);
-    reading.next = begin + static_cast<uintptr_t>(bytes);
-    reading.stop = begin + static_cast<uintptr_t>(PackedBf16Places(run.head_dim).planes_bytes);
-    return reading;
-  }
 };
 
-// Asks for what is read so many bytes after n elements at p: the hardware's own prefetching ends at multiples
+// Asks for what is read kAhead bytes after n elements at p: the hardware's own prefetching ends at multiples
 // of 4096, and one token's arithmetic is too short to hide what that costs. To ask for what is not there is
 // no fault. On AVX-512 into the second cache, and earlier: lines came a quarter to a third faster so
 // (docs/performance.md).
-template <typename T>
+template <uintptr_t kAhead = kFetchedAhead, typename T>
 HWY_INLINE void FetchAhead(const T* p, int64_t n, const Reading& reading = {}) {
   constexpr uintptr_t kLine = 64;
-  uintptr_t begin = reinterpret_cast<uintptr_t>(p) + kFetchedAhead;
+  uintptr_t begin = reinterpret_cast<uintptr_t>(p) + kAhead;
   if (begin >= reading.end) {
     if (reading.next == 0) return;
     begin += reading.next - reading.end;
-    if (begin >= reading.stop) return;
   }
   const uintptr_t end = begin + static_cast<uintptr_t>(n) * sizeof(T);
   for (uintptr_t at = begin; at < end; at += kLine) {
@@ -405,15 +390,15 @@ HWY_INLINE void FetchAhead(const T* p, int64_t n, const Reading& reading = {}) {
 }
 
 // Factors of eight-bit keys and values; other types have none.
-template <typename T>
-HWY_INLINE void ScaleLogits(const KeyRunOf<T>&, int64_t, int64_t, float*) {}
+template <typename Run>
+HWY_INLINE void ScaleLogits(const Run&, int64_t, int64_t, float*) {}
 HWY_INLINE void ScaleLogits(const Q8KeyRun& run, int64_t from, int64_t to, float* row) {
   for (int64_t j = from; j < to; j += kLanes) {
     hn::StoreU(hn::Mul(hn::LoadU(kTag, row + j), hn::LoadU(kTag, run.k_scale + j)), kTag, row + j);
   }
 }
-template <typename T>
-HWY_INLINE Vec ScaledWeight(const KeyRunOf<T>&, int64_t, Vec p) {
+template <typename Run>
+HWY_INLINE Vec ScaledWeight(const Run&, int64_t, Vec p) {
   return p;
 }
 HWY_INLINE Vec ScaledWeight(const Q8KeyRun& run, int64_t j, Vec p) {
@@ -421,6 +406,116 @@ HWY_INLINE Vec ScaledWeight(const Q8KeyRun& run, int64_t j, Vec p) {
 }
 
 constexpr int64_t kFewStride = kMaxRun + 16;
+constexpr int64_t kKeysTogether = 4;
+
+// Where the kernels of few rows find a run's keys and values; what is read later is asked for meanwhile. Of a
+// page as it is: where they lie.
+template <typename T>
+class NumbersOf {
+ public:
+  NumbersOf(const KeyRunOf<T>& run, float* /*workspace*/)
+      : run_(run), k_(run.k + run.n_keys * run.head_dim, run.v != nullptr ? run.v : run.next) {
+    if (run.v != nullptr) v_ = Reading(run.v + run.head_dim * run.v_stride, run.next);
+  }
+
+  // Keys are asked for kKeysTogether at a time from here on, so that `begin` is among them.
+  static int64_t FirstKey(int64_t begin) { return begin; }
+  // Keys [j, j + n), row-major; until others are asked for. n is kKeysTogether, or one of the last.
+  HWY_INLINE const T* Keys(int64_t j, int64_t n) const {
+    const T* const keys = run_.k + j * run_.head_dim;
+    if (n > 1) FetchAhead(keys, n * run_.head_dim, k_);
+    return keys;
+  }
+  // Channel m of all values, of which those of tokens [from, to) are read; until another is asked for in the
+  // same place, 0 or 1.
+  HWY_INLINE const T* Values(int64_t m, int /*place*/, int64_t from, int64_t to) const {
+    const T* const values = run_.v + m * run_.v_stride;
+    FetchAhead(values + from, to - from, v_);
+    return values;
+  }
+
+ private:
+  const KeyRunOf<T>& run_;
+  Reading k_, v_;
+};
+
+// Of a packed page: unpacked in the first cache, a few at a time.
+class PackedNumbers {
+ public:
+  static constexpr int64_t Workspace(int64_t head_dim) {  // floats
+    return std::max(kKeysTogether * head_dim, 2 * kMaxRun) / 2;
+  }
+  PackedNumbers(const PackedKeyRun& run, float* workspace)
+      : places_(run.head_dim),
+        bases_(reinterpret_cast<const int16_t*>(run.page.rest), run.head_dim),
+        bytes_(reinterpret_cast<const int8_t*>(run.page.planes)),
+        codes_(reinterpret_cast<const uint8_t*>(run.page.planes + places_.n_numbers)),
+        apart_(reinterpret_cast<const uint32_t*>(run.page.rest + places_.apart_at())),
+        apart_bits_(reinterpret_cast<const uint16_t*>(run.page.rest + places_.bits_at())),
+        numbers_(reinterpret_cast<BFloat16*>(workspace)) {
+    std::memcpy(&n_apart_, run.page.rest + places_.count_at(), sizeof(n_apart_));
+    const auto* const next = static_cast<const std::byte*>(run.next);
+    of_bytes_ = Reading(codes_, next);
+    of_codes_ = Reading(codes_ + places_.n_numbers / 2, next != nullptr ? next + places_.n_numbers : nullptr);
+  }
+
+  static int64_t FirstKey(int64_t begin) { return begin / kKeysTogether * kKeysTogether; }
+  HWY_INLINE const BFloat16* Keys(int64_t j, int64_t /*n*/) {
+    const int64_t d = places_.head_dim, first = FirstKey(j) * d;
+    Fetch(first, kKeysTogether * d);
+    auto* const to = reinterpret_cast<int16_t*>(numbers_);
+    ForEachBlockOfKeys(first, kKeysTogether, d, bases_, [&](int64_t i, const auto& base) HWY_ATTR {
+      UnpackBlock(bytes_ + i, codes_ + i / 2, base, to + i - first);
+    });
+    PutApart(first, first + kKeysTogether * d, numbers_);
+    return numbers_ + j * d - first;
+  }
+  HWY_INLINE const BFloat16* Values(int64_t m, int place, int64_t from, int64_t to) {
+    const int64_t row = places_.n_numbers / 2 + m * kMaxRun;
+    const int64_t first = row + from / kPackedBlock * kPackedBlock;
+    const int64_t end = row + (to + kPackedBlock - 1) / kPackedBlock * kPackedBlock;
+    Fetch(first, end - first);
+    BFloat16* const values = numbers_ + place * kMaxRun;
+    auto* const to_row = reinterpret_cast<int16_t*>(values);
+    ForEachBlockOfValues(first, end, m, bases_, [&](int64_t i, const auto& base) HWY_ATTR {
+      UnpackBlock(bytes_ + i, codes_ + i / 2, base, to_row + i - row);
+    });
+    PutApart(first, end, values + first - row);
+    return values;
+  }
+
+ private:
+  HWY_INLINE void Fetch(int64_t first, int64_t n) const {
+    FetchAhead<kBytesAhead>(bytes_ + first, n, of_bytes_);
+    FetchAhead<kBytesAhead / 2>(codes_ + first / 2, n / 2, of_codes_);
+  }
+  // Those of numbers [begin, end) that stand apart: they do so in order, and are asked for in it, mostly.
+  void PutApart(int64_t begin, int64_t end, BFloat16* to) {
+    while (at_ > 0 && apart_[at_ - 1] >= begin) --at_;
+    for (; at_ < n_apart_ && apart_[at_] < end; ++at_) {
+      if (apart_[at_] >= begin) to[apart_[at_] - begin].bits = apart_bits_[at_];
+    }
+  }
+
+  static constexpr uintptr_t kBytesAhead = 4096;
+
+  PackedBf16Places places_;
+  PackedBases bases_;
+  const int8_t* bytes_;
+  const uint8_t* codes_;
+  const uint32_t* apart_;
+  const uint16_t* apart_bits_;
+  uint32_t n_apart_ = 0;
+  uint32_t at_ = 0;
+  Reading of_bytes_, of_codes_;
+  BFloat16* numbers_;
+};
+
+template <typename T>
+NumbersOf<T> NumbersFrom(const KeyRunOf<T>& run, float* workspace) {
+  return {run, workspace};
+}
+inline PackedNumbers NumbersFrom(const PackedKeyRun& run, float* workspace) { return {run, workspace}; }
 
 // out[r * out_stride + b] = sum over i in [0, n) of a[b * a_stride + i] * rows[r * row_stride + i], for b in
 // [0, kCount), one or four, and r in [0, kRows); the same for a b alone as among others. n: a multiple of
@@ -457,8 +552,8 @@ HWY_INLINE void DotProducts(const T* HWY_RESTRICT a, int64_t a_stride, const flo
 
 // Logits of up to kFew rows, [kRows][kFewStride], -inf where a row does not see a key: dot products along K's
 // contiguous direction. Whole vectors of keys [from, to), all that any row sees. q: [kRows][d].
-template <int kRows, typename Run>
-HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, const RotationTable& table,
+template <int kRows, typename Run, typename Source>
+HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, Source& numbers, const RotationTable& table,
                           float* HWY_RESTRICT q, float* HWY_RESTRICT logits, int64_t& from, int64_t& to) {
   const int64_t d = run.head_dim;
   int64_t begin = run.n_keys;
@@ -468,14 +563,11 @@ HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, const Rotation
     end = std::max<int64_t>(end, rows[r].key_end);
     RotateRow(rows[r].q, rows[r].x, table, rows[r].scale * kLog2E, q + r * d);
   }
-  const Reading reading = run.near ? Reading::InPlaceOf(run, run.k, 0)
-                                   : Reading(run.k + run.n_keys * d, run.v != nullptr ? run.v : run.next);
-  int64_t j = begin;
-  for (; j + 4 <= end; j += 4) {
-    FetchAhead(run.k + j * d, 4 * d, reading);
-    DotProducts<kRows, 4>(run.k + j * d, d, q, d, d, logits + j, kFewStride);
+  int64_t j = numbers.FirstKey(begin);
+  for (; j + kKeysTogether <= end; j += kKeysTogether) {
+    DotProducts<kRows, kKeysTogether>(numbers.Keys(j, kKeysTogether), d, q, d, d, logits + j, kFewStride);
   }
-  for (; j < end; ++j) DotProducts<kRows, 1>(run.k + j * d, d, q, d, d, logits + j, kFewStride);
+  for (; j < end; ++j) DotProducts<kRows, 1>(numbers.Keys(j, 1), d, q, d, d, logits + j, kFewStride);
   from = begin / kLanes * kLanes;
   to = (end + kLanes - 1) / kLanes * kLanes;
   for (int r = 0; r < kRows; ++r) {
@@ -486,34 +578,30 @@ HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, const Rotation
   }
 }
 
-// out[r * d + m] = sum over j in [from, to) of weights[r * kFewStride + j] * v[m * v_stride + j], from and to
+// out[r * d + m] = sum over j in [from, to) of weights[r * kFewStride + j] * v[m][j], from and to
 // being whole vectors. Every other vector has a sum of its own, so that none waits long for its last
 // addition; which of the two begins changes no bit.
-template <int kRows, typename Run>
-HWY_INLINE void FewValues(const Run& run, const float* HWY_RESTRICT weights, int64_t from, int64_t to,
-                          float* HWY_RESTRICT out) {
-  const auto* HWY_RESTRICT v = run.v;
-  const int64_t v_stride = run.v_stride, d = run.head_dim;
-  const Reading reading = run.near ? Reading::InPlaceOf(run, v, d * v_stride * int64_t{sizeof(*v)})
-                                   : Reading(v + d * v_stride, run.next);
+template <int kRows, typename Source>
+HWY_INLINE void FewValues(Source& numbers, int64_t d, const float* HWY_RESTRICT weights, int64_t from,
+                          int64_t to, float* HWY_RESTRICT out) {
   constexpr int kDims = kRows < 4 ? 2 : 1;  // at a time: as many sums as AVX2 has registers for
   for (int64_t m = 0; m < d; m += 4) {
     Vec sums[kRows][4];
     HWY_UNROLL(4)
     for (int first = 0; first < 4; first += kDims) {
-      const auto* const at = v + (m + first) * v_stride;
+      decltype(numbers.Values(0, 0, 0, 0)) channels[kDims];
       Vec even[kDims][kRows];
       Vec odd[kDims][kRows];
       HWY_UNROLL(2)
       for (int b = 0; b < kDims; ++b) {
-        FetchAhead(at + b * v_stride + from, to - from, reading);
+        channels[b] = numbers.Values(m + first + b, b, from, to);
         HWY_UNROLL(4)
         for (int r = 0; r < kRows; ++r) even[b][r] = odd[b][r] = hn::Zero(kTag);
       }
       const auto add = [&](int64_t j, Vec(&to_sums)[kDims][kRows]) HWY_ATTR {
         Vec elements[kDims];
         HWY_UNROLL(2)
-        for (int b = 0; b < kDims; ++b) elements[b] = Widened(at + b * v_stride + j);
+        for (int b = 0; b < kDims; ++b) elements[b] = Widened(channels[b] + j);
         HWY_UNROLL(4)
         for (int r = 0; r < kRows; ++r) {
           const Vec weight = hn::LoadU(kTag, weights + r * kFewStride + j);
@@ -539,6 +627,9 @@ HWY_INLINE void FewValues(const Run& run, const float* HWY_RESTRICT weights, int
   }
 }
 
+static_assert(kFew * (2 * kMaxHeadDim + kFewStride) + PackedNumbers::Workspace(kMaxHeadDim) <=
+              AttendWorkspace(kTile, kMaxHeadDim));
+
 // Up to kFew rows on a run: dot products along the contiguous direction of K and V.
 template <int kRows, typename Run>
 void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& table,
@@ -547,8 +638,9 @@ void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& ta
   float* const q = workspace;                        // [kRows][d]
   float* const logits = q + kFew * d;                // [kRows][kFewStride]
   float* const values = logits + kFew * kFewStride;  // [kRows][d]
+  auto numbers = NumbersFrom(run, values + kFew * d);
   int64_t from, to;
-  FewLogits<kRows>(rows, run, table, q, logits, from, to);
+  FewLogits<kRows>(rows, run, numbers, table, q, logits, from, to);
   float max[kRows];
   float sum[kRows];
   for (int r = 0; r < kRows; ++r) {
@@ -565,7 +657,7 @@ void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& ta
     }
     sum[r] = hn::GetLane(hn::SumOfLanes(kTag, total));
   }
-  FewValues<kRows>(run, logits, from, to, values);
+  FewValues<kRows>(numbers, d, logits, from, to, values);
   for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, max[r], sum[r]);
 }
 
@@ -574,8 +666,9 @@ template <int kRows, typename Run>
 void MassGroup(const RotatedRow* rows, const Run& run, const RotationTable& table, float* HWY_RESTRICT masses,
                float* HWY_RESTRICT workspace) {
   float* const logits = workspace + kFew * run.head_dim;
+  auto numbers = NumbersFrom(run, nullptr);
   int64_t from, to;
-  FewLogits<kRows>(rows, run, table, workspace, logits, from, to);
+  FewLogits<kRows>(rows, run, numbers, table, workspace, logits, from, to);
   for (int r = 0; r < kRows; ++r) {
     const Vec max = hn::Set(kTag, rows[r].state[0]);
     const Vec weight = hn::Set(kTag, 1 / rows[r].state[1]);
@@ -731,6 +824,7 @@ const AttentionKernels* AttentionTable() {
                                               .attend_bf16 = nullptr,
                                               .attend_few = AttendFew<KeyRun>,
                                               .attend_few_bf16 = AttendFew<Bf16KeyRun>,
+                                              .attend_few_packed = AttendFew<PackedKeyRun>,
                                               .attend_few_q8 = AttendFew<Q8KeyRun>,
                                               .column_mass = ColumnMass,
                                               .column_mass_few = ColumnMassFew<KeyRun>,

@@ -12,6 +12,7 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "kernels/attention.h"
+#include "kernels/cpu/packed_bf16-inl.h"
 #include "kernels/cpu/simd_kernels.h"
 #include "kernels/ref/vector_ops.h"
 #include "kernels/score_cut.h"
@@ -157,39 +158,14 @@ void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
 
 // ---- kernels/packed_bf16.h
 
-using Numbers = hn::ScalableTag<int16_t>;
-constexpr Numbers kNumbers;
-constexpr int64_t kNumberLanes = 2 * kLanes;
-constexpr int64_t kHalfBlock = kPackedBlock / 2;
-static_assert(kHalfBlock % kNumberLanes == 0 && kMaxRun % kPackedBlock == 0);
-
-// K's bases side by side, as often as the blocks that begin with one of its columns want, and V's.
-struct PackedBases {
-  static constexpr int64_t kColumns = kMaxHeadDim + kPackedBlock;
-  HWY_ALIGN int16_t of_columns[kColumns];
-  const int16_t* of_rows;
-
-  PackedBases(const int16_t* bases, int64_t head_dim) : of_rows(bases + head_dim) {
-    for (int64_t i = 0; i < head_dim + kPackedBlock; i += head_dim) {
-      std::copy_n(bases, std::min(head_dim, head_dim + kPackedBlock - i), of_columns + i);
-    }
-  }
-};
-
-// block(first, base) of all blocks of a page: base(j) is what numbers first + j, ... count from.
+// block(first, base) of all blocks of a page.
 template <typename Block>
 HWY_INLINE void ForEachPackedBlock(const PackedBf16Places& places, const PackedBases& bases,
                                    const Block& block) {
-  const int64_t n_keys = places.n_numbers / 2;
-  int64_t column = 0;
-  for (int64_t first = 0; first < n_keys; first += kPackedBlock) {
-    const int16_t* const of_block = bases.of_columns + column;
-    block(first, [of_block](int64_t j) HWY_ATTR { return hn::LoadU(kNumbers, of_block + j); });
-    for (column += kPackedBlock; column >= places.head_dim;) column -= places.head_dim;
-  }
-  for (int64_t first = n_keys; first < places.n_numbers; first += kPackedBlock) {
-    const auto base = hn::Set(kNumbers, bases.of_rows[(first - n_keys) / kMaxRun]);
-    block(first, [base](int64_t) HWY_ATTR { return base; });
+  ForEachBlockOfKeys(0, kMaxRun, places.head_dim, bases, block);
+  for (int64_t m = 0; m < places.head_dim; ++m) {
+    const int64_t first = places.n_numbers / 2 + m * kMaxRun;
+    ForEachBlockOfValues(first, first + kMaxRun, m, bases, block);
   }
 }
 
@@ -220,7 +196,7 @@ void FindBases(const BFloat16* page, const PackedBf16Places& places, int16_t* ba
   }
 }
 
-bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16 packed) {
+bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16Room packed) {
   const hn::Rebind<uint8_t, Numbers> bytes;
   const PackedBf16Places places(head_dim);
   auto* const stored_bases = reinterpret_cast<int16_t*>(packed.rest);
@@ -267,14 +243,11 @@ bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16 packed) {
 }
 
 void UnpackBf16(PackedBf16 packed, int64_t head_dim, BFloat16* page) {
-  const hn::Rebind<uint8_t, Numbers> bytes;
   const PackedBf16Places places(head_dim);
   const PackedBases bases(reinterpret_cast<const int16_t*>(packed.rest), head_dim);
   const auto* const planes = reinterpret_cast<const int8_t*>(packed.planes);
   const auto* const all_codes = reinterpret_cast<const uint8_t*>(packed.planes + places.n_numbers);
   auto* const numbers = reinterpret_cast<int16_t*>(page);
-  const auto kept = hn::Set(kNumbers, static_cast<int16_t>(0x807f));
-  const auto code_bits = hn::Set(kNumbers, int16_t{0x780});
   ForEachPackedBlock(places, bases, [&](int64_t first, const auto& base) HWY_ATTR {
     // Farther ahead than the hardware asks for, and over the ends of the system's pages.
     constexpr uintptr_t kAhead = 4096;
@@ -282,18 +255,7 @@ void UnpackBf16(PackedBf16 packed, int64_t head_dim, BFloat16* page) {
          {static_cast<const void*>(planes + first), static_cast<const void*>(all_codes + first / 2)}) {
       __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(at) + kAhead));
     }
-    const auto give = [&](int64_t j, auto exponent) HWY_ATTR {
-      // The sign comes to the upper byte as the eight bits become sixteen.
-      const auto number =
-          hn::PromoteTo(kNumbers, hn::LoadU(hn::RebindToSigned<decltype(bytes)>(), planes + first + j));
-      const auto above = hn::Add(hn::And(exponent, code_bits), base(j));
-      hn::StoreU(hn::Add(hn::And(number, kept), above), kNumbers, numbers + first + j);
-    };
-    for (int64_t j = 0; j < kHalfBlock; j += kNumberLanes) {
-      const auto codes = hn::PromoteTo(kNumbers, hn::LoadU(bytes, all_codes + first / 2 + j));
-      give(j, hn::ShiftLeft<7>(codes));
-      give(kHalfBlock + j, hn::ShiftLeft<3>(codes));
-    }
+    UnpackBlock(planes + first, all_codes + first / 2, base, numbers + first);
   });
   uint32_t n_apart = 0;
   std::memcpy(&n_apart, packed.rest + places.count_at(), sizeof(n_apart));

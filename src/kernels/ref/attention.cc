@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/ref/vector_ops.h"
+
 namespace longheads::ref {
 namespace {
 
@@ -93,6 +95,19 @@ void AttendQ8(std::span<const RotatedRow> rows, const Q8KeyRun& run, const Rotat
          table, workspace);
 }
 
+void AttendPacked(std::span<const RotatedRow> rows, const PackedKeyRun& run, const RotationTable& table,
+                  float* workspace) {
+  std::vector<BFloat16> page(static_cast<std::size_t>(2 * kMaxRun * run.head_dim));
+  kVectorOps.unpack_bf16(run.page, run.head_dim, page.data());
+  AttendBf16(rows,
+             {.k = page.data(),
+              .v = page.data() + kMaxRun * run.head_dim,
+              .v_stride = kMaxRun,
+              .n_keys = run.n_keys,
+              .head_dim = run.head_dim},
+             table, workspace);
+}
+
 void ColumnMass(std::span<const RotatedRow> rows, const KeyRun& run, const RotationTable& table, float* mass,
                 float*) {
   std::vector<float> q(run.head_dim), logits(run.n_keys);
@@ -152,6 +167,7 @@ const AttentionKernels kAttention = {.row_tile = 1,
                                      .attend_bf16 = nullptr,
                                      .attend_few = Attend,
                                      .attend_few_bf16 = AttendBf16,
+                                     .attend_few_packed = AttendPacked,
                                      .attend_few_q8 = AttendQ8,
                                      .column_mass = ColumnMass,
                                      .column_mass_few = ColumnMassFew,

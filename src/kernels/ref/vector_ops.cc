@@ -75,7 +75,7 @@ void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]) * scales[i];
 }
 
-bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16 packed) {
+bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16Room packed) {
   const PackedBf16Places places(head_dim);
   auto* const bases = reinterpret_cast<int16_t*>(packed.rest);
   auto* const apart = reinterpret_cast<uint32_t*>(packed.rest + places.apart_at());
