@@ -18,11 +18,12 @@ struct AttentionExecutor::Scratch {
   std::vector<RotatedRow> rows;
   std::vector<int64_t> pages;  // that a plan reads
   std::vector<int64_t> nearly_pages;
-  Buffer<float> page;          // a page expanded to float32, or gathered keys and values
-  Buffer<std::byte> unpacked;  // pages that lie packed
-  Buffer<float> turned;        // keys on another plane than the stored one
-  Buffer<float> workspace;     // the kernels' own
-  std::vector<float> masses;   // [rows, kMaxRun] of a page
+  std::vector<int64_t> readers;  // the newest token that reads a page
+  Buffer<float> page;            // a page expanded to float32, or gathered keys and values
+  Buffer<std::byte> unpacked;    // pages that lie packed
+  Buffer<float> turned;          // keys on another plane than the stored one
+  Buffer<float> workspace;       // the kernels' own
+  std::vector<float> masses;     // [rows, kMaxRun] of a page
   AttentionCounts counts;
 };
 
@@ -38,6 +39,17 @@ void ForEachPart(const PlanSegment& segment, int64_t n_pages, const PartFunction
     const int64_t end = std::min(segment.key_end, part_end);
     part(begin, end);
     begin = end;
+  }
+}
+
+// Calls with the pages that a segment reads, some more than once.
+template <typename PageFunction>
+void ForEachPage(const Plan& plan, const PlanSegment& segment, const PageFunction& read) {
+  if (segment.as_key != PlanSegment::kNoKey) read(segment.as_key / kPageTokens);
+  for (int64_t key = segment.key_begin; key < segment.key_end;) {
+    const int64_t token = segment.listed ? plan.keys[static_cast<std::size_t>(key)] : key;
+    read(token / kPageTokens);
+    key = segment.listed ? key + 1 : (key / kPageTokens + 1) * kPageTokens;
   }
 }
 
@@ -227,9 +239,9 @@ class AttentionExecutor::Run {
                                               : kv.AsItLies(block_.layer, block_.kv_head, index);
     const std::byte* const page = stored.data();
     if (page == nullptr) {
-      kernels_.attend_few_packed(
-          scratch_.rows, {.page = stored.packed(), .n_keys = n_keys, .head_dim = d, .next = next_}, rotations,
-          scratch_.workspace.data());
+      kernels_.attend_few_packed(scratch_.rows,
+                                 {.page = stored.packed(), .n_keys = n_keys, .head_dim = d, .next = next_},
+                                 rotations, scratch_.workspace.data());
     } else if (type == KvType::kBF16) {
       const Bf16Page numbers = InBf16(segment, page, index);
       kernels_.attend_few_bf16(scratch_.rows,
@@ -635,12 +647,7 @@ void AttentionExecutor::ReadAhead(const QueryBlock& block, const Plan& plan, int
     };
     for (const PlanSegment& segment : plan.segments) {
       if (segment.sequence != static_cast<int32_t>(s)) continue;
-      if (segment.as_key != PlanSegment::kNoKey) add(segment.as_key / kPageTokens);
-      for (int64_t key = segment.key_begin; key < segment.key_end;) {
-        const int64_t token = segment.listed ? plan.keys[static_cast<std::size_t>(key)] : key;
-        add(token / kPageTokens);
-        key = segment.listed ? key + 1 : (key / kPageTokens + 1) * kPageTokens;
-      }
+      ForEachPage(plan, segment, add);
     }
     kv.WillRead(block.layer, block.kv_head, pages,
                 remember ? KvSequence::For::kToken : KvSequence::For::kPrompt);
@@ -656,6 +663,32 @@ void AttentionExecutor::ReadAhead(const QueryBlock& block, const Plan& plan, int
     nearly.erase(std::unique(nearly.begin(), nearly.end()), nearly.end());
     kv.Remember(block.layer, block.kv_head, pages, nearly);
   }
+}
+
+void AttentionExecutor::KeepForToken(const QueryBlock& block, const Plan& plan, int thread) {
+  LH_CHECK(block.sequences.size() == 1);
+  const KvSequence& kv = *block.sequences[0].kv;
+  if (!kv.on_disk()) return;
+  constexpr int64_t kUnread = -1;
+  std::vector<int64_t>& pages = scratch_[static_cast<std::size_t>(thread)]->pages;
+  std::vector<int64_t>& readers = scratch_[static_cast<std::size_t>(thread)]->readers;
+  pages.clear();
+  readers.assign(static_cast<std::size_t>(block.tokens.back().position / kPageTokens + 1), kUnread);
+  for (const PlanSegment& segment : plan.segments) {
+    int64_t row = kUnread;
+    for (int64_t k = segment.row_begin; k < segment.row_end; ++k) {
+      row = std::max<int64_t>(row, plan.rows[static_cast<std::size_t>(k)].row);
+    }
+    ForEachPage(plan, segment, [&](int64_t page) {
+      int64_t& reader = readers[static_cast<std::size_t>(page)];
+      if (reader == kUnread) pages.push_back(page);
+      reader = std::max(reader, row / shape_.group());
+    });
+  }
+  std::stable_sort(pages.begin(), pages.end(), [&](int64_t a, int64_t b) {
+    return readers[static_cast<std::size_t>(a)] > readers[static_cast<std::size_t>(b)];
+  });
+  kv.KeepForToken(block.layer, block.kv_head, pages);
 }
 
 void AttentionExecutor::ColumnMass(const QueryBlock& block, const Plan& plan, const PlanSegment& segment,

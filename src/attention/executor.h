@@ -74,6 +74,8 @@ class AttentionExecutor {
   // which is one thread's at a time for a layer and head, the store expects the same of the next token
   // (KvSequence::Expect).
   void ReadAhead(const QueryBlock& block, const Plan& plan, int thread, bool remember);
+  // The plan is of a prompt's newest tokens: KvSequence::KeepForToken of what they read.
+  void KeepForToken(const QueryBlock& block, const Plan& plan, int thread);
 
   // mass[g * stride + key - key_begin] += the probability that the segment's rows of the group's g-th head
   // give each of its keys, a run. Goes with a plan that has run: tokens carry `softmax`. A single token's

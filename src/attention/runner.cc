@@ -167,6 +167,7 @@ bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence&
                      *work.scratch[static_cast<std::size_t>(thread)], plan);
     if (observer != nullptr) observer->OnPlan(policy, queries, Phase::kPrefill, plan);
     executor_.ReadAhead(queries, plan, thread, /*remember=*/false);
+    if (nth == n_blocks - 1) executor_.KeepForToken(queries, plan, thread);
     executor_.RunBlock(queries, plan, plane, thread, cancel);
   });
   if (cancelled()) return false;

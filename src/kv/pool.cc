@@ -294,7 +294,7 @@ void KvPool::DiscardSurplus() {
   for (FrameStore* const store : {&packed_, &frames_}) {
     while (HasSurplus() && store->n_free() > 0) store->Discard(store->TakeFree());
   }
-  const bool spare = n_kept_ <= most_frames_ / 2;
+  const bool spare = SparesKept();
   KvPage* const last = newest_;
   for (KvPage *next = oldest_, *page = nullptr; HasSurplus() && next != nullptr;) {
     page = std::exchange(next, next == last ? nullptr : next->newer_);
@@ -316,7 +316,7 @@ bool KvPool::PassOver(KvPage& page) {
 }
 
 PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
-  const bool spare = which == Evict::kSparingKept && n_kept_ <= most_frames_ / 2;
+  const bool spare = which == Evict::kSparingKept && SparesKept();
   // Who pins a page that is ready leaves the order as it is: the page moves when its turn to leave comes.
   int64_t chances = kMostChances;
   bool moved = false;
@@ -715,13 +715,29 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   if (n > 0) submit();
 }
 
+void KvPool::AddKeeper(KvPage& page, int change) {
+  const bool was_kept = page.keepers_ > 0;
+  page.keepers_ += change;
+  LH_CHECK(page.keepers_ >= 0);
+  n_kept_ += (page.keepers_ > 0 ? 1 : 0) - (was_kept ? 1 : 0);
+}
+
 void KvPool::Keep(KvPage& page, bool keep) {
   if (!on_disk()) return;
   std::lock_guard lock(mutex_);
-  const bool was_kept = page.keepers_ > 0;
-  page.keepers_ += keep ? 1 : -1;
-  LH_CHECK(page.keepers_ >= 0);
-  n_kept_ += (page.keepers_ > 0 ? 1 : 0) - (was_kept ? 1 : 0);
+  AddKeeper(page, keep ? 1 : -1);
+}
+
+std::size_t KvPool::KeepSome(std::span<KvPage* const> pages) {
+  std::lock_guard lock(mutex_);
+  std::size_t n = 0;
+  for (; n < pages.size() && n_kept_ < MostKeptForNow(); ++n) AddKeeper(*pages[n], 1);
+  return n;
+}
+
+int64_t KvPool::RoomBeside(int64_t n_pages) const {
+  std::lock_guard lock(mutex_);
+  return std::clamp<int64_t>(most_frames_ - n_pages, 0, MostKeptForNow());
 }
 
 bool KvPool::IsNear(const KvPage& page) const {

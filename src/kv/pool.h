@@ -136,8 +136,12 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   enum class Asked : uint8_t { kAgain, kForCertain, kLikely, kPerhaps };
   void ReadAhead(std::span<KvPage* const> pages, Asked asked);
   // Somebody uses it all the time, or no longer: such pages stay in memory while others can go, as long as
-  // they are no more than half of what it holds. Nothing where pages do not leave memory.
+  // they are no more than seven eighths of what it holds. Nothing where pages do not leave memory.
   void Keep(KvPage& page, bool keep);
+  // The same for as many of these, the first ones, as leave a part of that; how many. on_disk() only, as
+  // RoomBeside: the most that this keeps where so many pages that come and go need room too.
+  std::size_t KeepSome(std::span<KvPage* const> pages);
+  int64_t RoomBeside(int64_t n_pages) const;
   // Whether nobody would wait for it.
   bool IsNear(const KvPage& page) const;
 
@@ -188,6 +192,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Into memory, the lock let go meanwhile; whether it had to come from disk.
   bool Bring(KvPage& page, std::unique_lock<std::mutex>& lock);
   PinnedPage Pinned(KvPage& page);
+  bool SparesKept() const { return n_kept_ <= most_frames_ / 8 * 7; }
+  int64_t MostKeptForNow() const { return most_frames_ / 4 * 3; }
+  void AddKeeper(KvPage& page, int change);
   std::span<std::byte> BytesOf(const KvPage& page) const;
 
   // Until a transfer ended, or a little while: whether what the caller waits for came, it has to see.
@@ -247,7 +254,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Whether there is something to be done when a page is let go, or was. Read without the lock by all who let
   // pages go: on a line of its own.
   alignas(64) std::atomic<bool> presses_ = false;
-  // Hits of PinReady, and readings of packed pages. Threads share few of them: one would go from core to core.
+  // Hits of PinReady, and readings of packed pages. Threads share few of them: one would go from core to
+  // core.
   struct alignas(64) Count {
     std::atomic<uint64_t> ready = 0;
     std::atomic<uint64_t> packed = 0;

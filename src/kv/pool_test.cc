@@ -174,19 +174,20 @@ TEST(KvPool, WhatIsKeptOutlivesWhatWasUsedSince) {
     for (int64_t i = begin; i < end; ++i) store.pool->Keep(*pages[static_cast<std::size_t>(i)], whether);
   };
   // Without, going through more than memory holds finds nothing of the beginning there.
+  constexpr int64_t kMost = kLeast / 8 * 7;
   use(0, 3 * kLeast);
-  EXPECT_EQ(misses_of(0, kLeast / 2), kLeast / 2);
-  keep(0, kLeast / 2, true);
+  EXPECT_EQ(misses_of(0, kMost), kMost);
+  keep(0, kMost, true);
   for (int round = 0; round < 3; ++round) {
     use(kLeast, 3 * kLeast);
-    EXPECT_EQ(misses_of(0, kLeast / 2), 0) << round;
+    EXPECT_EQ(misses_of(0, kMost), 0) << round;
   }
   EXPECT_LE(store.pool->n_near(), kLeast);
-  // One more than half: they would crowd out the rest.
-  keep(kLeast / 2, kLeast / 2 + 1, true);
+  // One more: they would crowd out the rest.
+  keep(kMost, kMost + 1, true);
   use(kLeast, 3 * kLeast);
-  EXPECT_EQ(misses_of(0, kLeast / 2), kLeast / 2);
-  keep(0, kLeast / 2 + 1, false);
+  EXPECT_EQ(misses_of(0, kMost), kMost);
+  keep(0, kMost + 1, false);
   keep(0, 2, true);
   use(0, 2);
   use(kLeast, 3 * kLeast);

@@ -24,6 +24,12 @@ KvSequence::KvSequence(std::shared_ptr<KvPool> pool) : pool_(std::move(pool)) {
   if (!on_disk()) return;
   remembered_.resize(tables_.size());
   nearly_.resize(tables_.size());
+  for_token_.resize(tables_.size());
+}
+
+KvSequence::~KvSequence() {
+  SetKept(false, kept_from_, kept_until_);
+  LetGoOfAll();
 }
 
 void KvSequence::Reserve(int64_t n, ThreadPool* threads) {
@@ -65,6 +71,7 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
   kept_until_ = other.kept_until_;
   remembered_ = std::move(other.remembered_);
   nearly_ = std::move(other.nearly_);
+  for_token_ = std::move(other.for_token_);
   return *this;
 }
 
@@ -185,6 +192,7 @@ void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_
   std::vector<KvPage*>& wanted = EmptyList();
   for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
   pool_->ReadAhead(wanted, reader == For::kToken ? KvPool::Asked::kAgain : KvPool::Asked::kForCertain);
+  if (reader == For::kToken) LetGo(static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head));
 }
 
 void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
@@ -192,6 +200,32 @@ void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_
   const auto at = static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head);
   remembered_[at].assign(pages.begin(), pages.end());
   nearly_[at].assign(nearly.begin(), nearly.end());
+}
+
+void KvSequence::KeepForToken(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const {
+  const auto at = static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head);
+  const auto& table = tables_[at];
+  // A prompt's blocks read the pages of a layer several times over, beside those that they write.
+  const int64_t for_prompt = 2 * geometry().n_kv_heads * static_cast<int64_t>(table.size());
+  const int64_t share = pool_->RoomBeside(for_prompt) / static_cast<int64_t>(tables_.size());
+  LetGo(at);
+  std::vector<KvPage*>& wanted = EmptyList();
+  for (const int64_t index : pages) {
+    if (static_cast<int64_t>(wanted.size()) == share) break;
+    wanted.push_back(table[static_cast<std::size_t>(index)].get());
+  }
+  const std::size_t n_kept = pool_->KeepSome(wanted);
+  for (const int64_t index : pages.first(n_kept))
+    for_token_[at].push_back(table[static_cast<std::size_t>(index)]);
+}
+
+void KvSequence::LetGo(std::size_t table) const {
+  for (const std::shared_ptr<KvPage>& page : for_token_[table]) pool_->Keep(*page, false);
+  for_token_[table].clear();
+}
+
+void KvSequence::LetGoOfAll() const {
+  for (std::size_t table = 0; table < for_token_.size(); ++table) LetGo(table);
 }
 
 void KvSequence::Expect(int64_t layer) const {
@@ -225,6 +259,7 @@ void KvSequence::Adopt(int64_t n, std::span<const KvPool::Place> pages) {
 }
 
 KvSequence KvSequence::Fork() const {
+  LetGoOfAll();  // tokens are most likely the fork's
   KvSequence fork(pool_);
   // Pages reserved ahead of the tokens stay with this sequence: two writers may not share them.
   const auto n_pages = static_cast<std::ptrdiff_t>((size_ + kPageTokens - 1) / kPageTokens);
@@ -239,6 +274,7 @@ KvSequence KvSequence::Fork() const {
 
 void KvSequence::Truncate(int64_t n) {
   LH_CHECK(n >= 0 && n <= size_);
+  LetGoOfAll();
   KeepEnds(n);
   size_ = n;
   n_adopted_ = std::min(n_adopted_, n / kPageTokens * static_cast<int64_t>(tables_.size()));

@@ -305,6 +305,62 @@ TEST_F(KvSequenceOnDisk, WhatTheLastTokenReadIsSentForAgain) {
   EXPECT_EQ((pool_->traffic() - before).foreseen, 9u);
 }
 
+TEST_F(KvSequenceOnDisk, WhatAPromptReadLastStaysForTheTokenBehindIt) {
+  KvSequence other(pool_);
+  Append(other, kPages * kPageTokens);
+  Flush(other);
+  constexpr int64_t kShort = 8;  // pages of each layer and head: memory beside two layers' has room for 2
+  KvSequence sequence(pool_);
+  Append(sequence, kShort * kPageTokens - 10);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int64_t head = 0; head < 3; ++head) {
+      for (int64_t page = 0; page < kShort; ++page) {
+        KvPage* const one = sequence.PageAt(layer, head, page);
+        ASSERT_TRUE(pool_->Flush(std::span(&one, 1)));
+      }
+    }
+  }
+  const auto keep = [&] {
+    for (int64_t head = 0; head < 3; ++head) sequence.KeepForToken(1, head, std::vector<int64_t>{4, 3, 2});
+  };
+  // Pages of layer 1 that are there after another text was gone through.
+  const auto near = [&](int64_t head) {
+    Use(sequence, 2, 5);
+    Use(other, 10, kPages - 10);
+    std::vector<int64_t> pages;
+    for (int64_t page = 2; page < 5; ++page) {
+      EXPECT_FALSE(sequence.IsNear(0, head, page));
+      if (sequence.IsNear(1, head, page)) pages.push_back(page);
+    }
+    return pages;
+  };
+  const std::vector<int64_t> kept = {3, 4}, none;
+  EXPECT_EQ(near(0), none);
+  keep();
+  EXPECT_EQ(near(0), kept);
+  keep();  // the prompt's next block
+  EXPECT_EQ(near(2), kept);
+  sequence.WillRead(1, 0, std::vector<int64_t>{3}, KvSequence::For::kPrompt);
+  EXPECT_EQ(near(0), kept);
+  sequence.WillRead(1, 0, std::vector<int64_t>{3}, KvSequence::For::kToken);
+  for (int round = 0; round < 5; ++round) Use(other, 10, kPages - 10);  // what tokens named stays a while
+  EXPECT_EQ(near(0), none);
+  EXPECT_EQ(near(1), kept);
+  { const KvSequence fork = sequence.Fork(); }
+  EXPECT_EQ(near(1), none);
+  keep();
+  EXPECT_EQ(near(1), kept);
+  sequence.Truncate(7 * kPageTokens);
+  EXPECT_EQ(near(1), none);
+  keep();
+  { const KvSequence moved = std::move(sequence); }
+  EXPECT_EQ(pool_->n_pages(), 6 * kPages);
+  // Where others keep much, there is less for it, and nothing where two layers take all.
+  for (int64_t head = 0; head < 3; ++head) other.KeepForToken(0, head, std::vector<int64_t>{20});
+  Use(other, 30, 50);
+  EXPECT_FALSE(other.IsNear(0, 0, 20));
+}
+
 TEST(KvGeometry, TheLongestTextOfTheLargestModelCanBeCounted) {
   const KvGeometry geometry{.n_layers = 256, .n_kv_heads = 256, .head_dim = 256, .type = KvType::kF32};
   EXPECT_EQ(geometry.BytesFor(int64_t{1} << 34), uint64_t{1} << 61);
