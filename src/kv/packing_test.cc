@@ -1,4 +1,4 @@
-// Pages that lie packed in memory while tokens are generated.
+// Pages that lie packed in memory while tokens are generated, and on disk.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ namespace {
 
 using Asked = KvPool::Asked;
 
-constexpr KvGeometry kGeometry{.n_layers = 2, .n_kv_heads = 2, .head_dim = 16, .type = KvType::kBF16};
+constexpr KvGeometry kGeometry{.n_layers = 2, .n_kv_heads = 2, .head_dim = 64, .type = KvType::kBF16};
 constexpr int64_t kNumbers = 2 * kPageTokens * kGeometry.head_dim;
 constexpr int kFrames = 2 * KvPool::kLeastPages;
 const auto kStride = static_cast<uint64_t>(kGeometry.PageStride());
@@ -125,6 +125,84 @@ TEST_P(PackingTest, WhatCannotBePackedStaysAsItIs) {
   for (int token = 0; token < 200; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
   EXPECT_EQ(store.pool->n_packed(), 0);
   EXPECT_LE(store.pool->MemoryBytes(), kFrames * kStride);
+}
+
+// Goes through pages as a prompt does, and gives what one that came took from disk.
+uint64_t BytesOfAPage(const Store& store) {
+  const KvTraffic before = store.pool->traffic();
+  for (int i = 0; i < static_cast<int>(store.pages.size()); ++i) {
+    EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i))));
+  }
+  const KvTraffic since = store.pool->traffic() - before;
+  EXPECT_GT(since.misses, store.pages.size() / 2);
+  EXPECT_EQ(since.bytes_read % since.misses, 0u);
+  return since.bytes_read / since.misses;
+}
+
+TEST_P(PackingTest, FewerBytesComeFromDisk) {
+  constexpr int kPages = 3 * kFrames;
+  const PackedBf16Places places(kGeometry.head_dim);
+  Store store(kPages, GetParam());
+  const uint64_t bytes = BytesOfAPage(store);
+  EXPECT_LT(bytes, places.planes_bytes + places.rest_bytes() + kDirectAlignment);
+  EXPECT_LT(bytes, kStride * 5 / 6);
+  EXPECT_EQ(store.pool->n_packed(), 0);  // in memory they are as they were
+  std::mt19937 random(1);
+  for (int token = 0; token < 50; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+  // What cannot be packed takes the place of what could, and the other way round.
+  for (const bool packs : {false, true}) {
+    for (int i = 0; i < kPages; ++i) {
+      store.contents[static_cast<std::size_t>(i)] = Contents(kPages + i, packs);
+      store.Write(i);
+    }
+    store.Flush();
+    EXPECT_EQ(BytesOfAPage(store), packs ? bytes : kStride);
+  }
+}
+
+TEST_P(PackingTest, TellsOfAPackedPageThatIsDamagedOnDisk) {
+  const Store store(3 * kFrames, GetParam());
+  BytesOfAPage(store);  // the first ones leave
+  const KvPool::Place place = store.pool->PlaceOf(store.page(0));
+  std::vector<std::byte> block(kDirectAlignment);
+  ASSERT_TRUE(place.file->file().PRead(place.offset + kDirectAlignment, block));
+  block[0] ^= std::byte{1};
+  ASSERT_TRUE(place.file->file().PWrite(place.offset + kDirectAlignment, block));
+  EXPECT_THROW(store.pool->Read(store.page(0)), PageError);
+  KvPage* const named[] = {&store.page(0)};
+  store.pool->ReadAhead(named, Asked::kAgain);
+  alignas(64) std::byte scratch[2 * kNumbers];
+  EXPECT_THROW(store.pool->Read(store.page(0), scratch), PageError);
+  block[0] ^= std::byte{1};
+  ASSERT_TRUE(place.file->file().PWrite(place.offset + kDirectAlignment, block));
+  EXPECT_TRUE(store.IsAsWritten(0, store.pool->Read(store.page(0))));
+}
+
+// As a context file does.
+class PlainFile final : public PageFile {
+ public:
+  const RawFile& file() const override { return pages_->file(); }
+  Result<uint64_t> Allot() override { return pages_->Allot(); }
+  void Free(uint64_t offset) override { pages_->Free(offset); }
+  bool MayOverwrite(uint64_t) const override { return true; }
+
+ private:
+  std::shared_ptr<PageFile> pages_ =
+      *TemporaryPageFile::Create(testing::TempDir(), kStride, /*most_bytes=*/0);
+};
+
+TEST_P(PackingTest, AFileMayWantPagesAsTheyAre) {
+  constexpr int kPages = 3 * kFrames;
+  Store store(kPages, GetParam());
+  const auto file = std::make_shared<PlainFile>();
+  store.pool->WriteTo(file);
+  for (int i = 0; i < kPages; ++i) store.Write(i);
+  store.Flush();
+  EXPECT_EQ(BytesOfAPage(store), kStride);
+  std::vector<uint16_t> there(kNumbers);
+  const KvPool::Place place = store.pool->PlaceOf(store.page(7));
+  ASSERT_TRUE(file->file().PRead(place.offset, std::as_writable_bytes(std::span(there))));
+  EXPECT_EQ(there, store.contents[7]);
 }
 
 TEST_P(PackingTest, PromptsReadAndWriteWhatIsPacked) {

@@ -61,6 +61,7 @@ class KvPage {
   // written to it yet. Both while it is read to be packed.
   PageFrame frame_;
   PageFrame packed_;
+  PageFrame image_;     // packed, as it goes to disk; while it does
   bool packs_ = true;   // as far as is known: it was never tried in vain
   bool dirty_ = false;  // not on disk as it is in memory
   bool in_memory() const { return (frame_ || packed_) && io_ != Io::kReading; }
@@ -75,6 +76,7 @@ class KvPage {
   bool awaited_ = false;            // somebody sleeps until its reading ends
   std::shared_ptr<PageFile> file_;  // null: nowhere on disk
   uint64_t offset_ = 0;
+  bool packed_there_ = false;
   std::optional<uint64_t> next_place_;  // of the pool's file, for when it is written
   uint64_t checksum_ = 0;
   std::optional<Error> failed_;  // why it did not come; for the next who asks

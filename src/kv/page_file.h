@@ -28,6 +28,8 @@ class PageFile {
   // Whether places are asked for when pages are made, in the order of the text, and not when they leave
   // memory: then what the file looks like does not depend on when that was.
   virtual bool InOrderOfText() const { return false; }
+  // Whether pages lie there as the pool likes; else as they are.
+  virtual bool TakesPacked() const { return false; }
 };
 
 // A file without a name, which vanishes with the process however that ends.
@@ -41,6 +43,7 @@ class TemporaryPageFile final : public PageFile {
   Result<uint64_t> Allot() override;
   void Free(uint64_t offset) override;
   bool MayOverwrite(uint64_t) const override { return true; }
+  bool TakesPacked() const override { return true; }
 
  private:
   TemporaryPageFile(RawFile file, uint64_t page_bytes, uint64_t most_bytes)

@@ -33,6 +33,15 @@ constexpr int64_t kSpareLanding = 32;
 constexpr std::size_t kPackedForOne = 4;
 constexpr std::size_t kMostPacked = 16;
 
+// What a packed page takes on disk; 0 where it is not packed there.
+int64_t ImageBytes(const KvGeometry& geometry, const PageLayout& layout) {
+  if (!layout.packs()) return 0;
+  const PackedBf16Places places(geometry.head_dim);
+  constexpr auto kUnit = static_cast<int64_t>(kDirectAlignment);
+  const int64_t bytes = (places.planes_bytes + places.rest_bytes() + kUnit - 1) / kUnit * kUnit;
+  return bytes < geometry.PageStride() ? bytes : 0;
+}
+
 Error Damaged(const PageFile& file, uint64_t offset) {
   return {ErrorKind::kInvalidInput,
           fmt::format("{}: the page at byte {} is damaged: its checksum does not fit", file.file().path(),
@@ -63,6 +72,8 @@ std::shared_ptr<KvPool> KvPool::Create(const KvGeometry& geometry, const VectorK
 
 KvPool::~KvPool() = default;
 
+uint64_t KvPool::ImagesBytes() const { return static_cast<uint64_t>(kMostWrites * images_.frame_bytes()); }
+
 Status KvPool::UseDisk(const KvDiskOptions& options) {
   LH_CHECK(n_pages_ == 0 && options.file != nullptr);
   const uint64_t stride = static_cast<uint64_t>(geometry_.PageStride());
@@ -83,6 +94,8 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
   packed_ =
       FrameStore(places.planes_bytes, (places.rest_bytes() + kLine - 1) / kLine * kLine, in_small_pages);
   landing_ = FrameStore(geometry_.PageStride(), /*side_bytes=*/0, in_small_pages);
+  image_bytes_ = ImageBytes(geometry_, *layout_);
+  if (image_bytes_ > 0) images_ = FrameStore(geometry_.PageStride());
   ram_frames_ = static_cast<int64_t>(std::min<uint64_t>(options.ram_bytes, INT64_MAX) / stride);
   least_frames_ = least_frames;
   file_ = options.file;
@@ -416,7 +429,7 @@ PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
       const Error error = *std::exchange(write_error_, std::nullopt);
       throw PageError(error);
     }
-    if (!WriteSome(lock, kMostWrites) && n_reading_ == 0 && n_writing_ == 0) {
+    if (!WriteSome(lock, kMostWrites - n_writing_) && n_reading_ == 0 && n_writing_ == 0) {
       if (write_error_) continue;
       if (PageFrame frame = Vacate(store, Evict::kAny)) return frame;
       PageFrame frame = store.New();  // all are pinned, which is only for the moment
@@ -491,12 +504,8 @@ bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
     page.frame_ = std::move(frame);
     page.io_ = KvPage::Io::kReading;
     ++n_reading_;
+    const PageTransfer transfer = ReadingOf(page);
     lock.unlock();
-    const PageTransfer transfer{.direction = PageTransfer::Direction::kRead,
-                                .file = &page.file_->file(),
-                                .offset = page.offset_,
-                                .bytes = BytesOf(page),
-                                .page = &page};
     Done(transfer, MovePage(transfer));
     lock = LockSoon(mutex_);
   }
@@ -705,11 +714,7 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
     ++traffic_.read_ahead;
     if (!certain) ++traffic_.foreseen;
     --most;
-    transfers[n++] = {.direction = PageTransfer::Direction::kRead,
-                      .file = &page->file_->file(),
-                      .offset = page->offset_,
-                      .bytes = BytesOf(*page),
-                      .page = page};
+    transfers[n++] = ReadingOf(*page);
     if (n == transfers.size()) submit();
   }
   if (n > 0) submit();
@@ -748,6 +753,37 @@ bool KvPool::IsNear(const KvPage& page) const {
 
 // ---- To disk
 
+PageFrame KvPool::TakeImage(const KvPage& page) {
+  if (image_bytes_ == 0 || !page.packs_ || !page.file_->TakesPacked()) return {};
+  if (PageFrame image = images_.TakeFree()) return image;
+  try {
+    return images_.New();  // as many as there are writes at a time
+  } catch (const std::bad_alloc&) {
+  }
+  return {};
+}
+
+void KvPool::Submit(std::span<PageTransfer> writes) {
+  const PackedBf16Places places(geometry_.head_dim);
+  for (PageTransfer& write : writes) {
+    const PageFrame& image = static_cast<KvPage*>(write.page)->image_;
+    if (!image || !layout_->Pack(write.bytes.data(), {image.data(), image.data() + places.planes_bytes}))
+      continue;
+    write.bytes = {image.data(), write.bytes.size()};  // whole places, which lie side by side in the file
+  }
+  io_->Submit(writes);
+}
+
+PageTransfer KvPool::ReadingOf(KvPage& page) {
+  std::span<std::byte> bytes = BytesOf(page);
+  if (page.packed_there_) bytes = bytes.first(static_cast<std::size_t>(image_bytes_));
+  return {.direction = PageTransfer::Direction::kRead,
+          .file = &page.file_->file(),
+          .offset = page.offset_,
+          .bytes = bytes,
+          .page = &page};
+}
+
 std::optional<PageTransfer> KvPool::BeginWrite(KvPage& page) {
   if (page.next_place_ || page.file_ != file_ || !file_->MayOverwrite(page.offset_)) {
     Result<uint64_t> offset = page.next_place_ ? *page.next_place_ : AllotIn(*file_);
@@ -761,6 +797,7 @@ std::optional<PageTransfer> KvPool::BeginWrite(KvPage& page) {
     page.next_place_.reset();
   }
   page.io_ = KvPage::Io::kWriting;
+  page.image_ = TakeImage(page);
   ++n_writing_;
   return PageTransfer{.direction = PageTransfer::Direction::kWrite,
                       .file = &page.file_->file(),
@@ -780,7 +817,7 @@ bool KvPool::WriteSome(std::unique_lock<std::mutex>& lock, int64_t most) {
   }
   if (n == 0) return false;
   lock.unlock();
-  io_->Submit(std::span(transfers).first(static_cast<std::size_t>(n)));
+  Submit(std::span(transfers).first(static_cast<std::size_t>(n)));
   lock.lock();
   return true;
 }
@@ -794,7 +831,7 @@ Status KvPool::Flush(std::span<KvPage* const> pages) {
   const auto submit = [&] {
     if (n == 0) return;
     lock.unlock();
-    io_->Submit(std::span(transfers).first(std::exchange(n, 0)));
+    Submit(std::span(transfers).first(std::exchange(n, 0)));
     lock.lock();
   };
   for (KvPage* const page : pages) {
@@ -830,17 +867,35 @@ KvPool::Place KvPool::PlaceOf(const KvPage& page) const {
   return {page.file_, page.offset_, page.checksum_};
 }
 
+bool KvPool::Arrange(KvPage& page) {
+  if (!page.packed_there_) {
+    return page.packed_ && layout_->Pack(page.frame_.data(), {page.packed_.data(), page.packed_.side()});
+  }
+  const PackedBf16Places places(geometry_.head_dim);
+  const PackedBf16 image{page.frame_.data(), page.frame_.data() + places.planes_bytes};
+  if (page.packed_) {
+    std::memcpy(page.packed_.data(), image.planes, static_cast<std::size_t>(places.planes_bytes));
+    std::memcpy(page.packed_.side(), image.rest, static_cast<std::size_t>(places.rest_bytes()));
+    return true;
+  }
+  alignas(kCacheLine) std::byte numbers[2 * kMaxRun * kMaxHeadDim * sizeof(BFloat16)];
+  layout_->Unpack(image, numbers);
+  std::memcpy(page.frame_.data(), numbers, static_cast<std::size_t>(geometry_.PageBytes()));
+  return false;
+}
+
 void KvPool::Done(const PageTransfer& transfer, const Status& status) {
   KvPage& page = *static_cast<KvPage*>(transfer.page);
+  const bool reads = transfer.direction == PageTransfer::Direction::kRead;
+  const bool is_packed = reads ? page.packed_there_ : transfer.bytes.data() != page.frame_.data();
   // Of the page, not of what fills its place.
-  const uint64_t checksum =
-      status ? Checksum(transfer.bytes.first(static_cast<std::size_t>(geometry_.PageBytes()))) : 0;
+  const auto n_bytes = static_cast<std::size_t>(is_packed ? image_bytes_ : geometry_.PageBytes());
+  const uint64_t checksum = status ? Checksum(transfer.bytes.first(n_bytes)) : 0;
   // While it is read it is nobody else's.
-  const bool packs = transfer.direction == PageTransfer::Direction::kRead && page.packed_ && status &&
-                     layout_->Pack(transfer.bytes.data(), {page.packed_.data(), page.packed_.side()});
+  const bool packs = reads && status && checksum == page.checksum_ && Arrange(page);
   const std::unique_lock lock = LockSoon(mutex_);
   page.io_ = KvPage::Io::kNone;
-  if (transfer.direction == PageTransfer::Direction::kRead) {
+  if (reads) {
     --n_reading_;
     if (status && checksum == page.checksum_) {
       if (page.packed_) {
@@ -859,8 +914,13 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
     }
   } else {
     --n_writing_;
+    if (page.image_) {
+      page.packs_ = is_packed;
+      images_.GiveBack(std::move(page.image_));
+    }
     if (status) {
       page.checksum_ = checksum;
+      page.packed_there_ = is_packed;
       page.dirty_ = false;
       --n_dirty_;
       traffic_.bytes_written += transfer.bytes.size();

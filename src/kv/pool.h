@@ -86,6 +86,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // From now on pages may leave memory. Before there is any.
   Status UseDisk(const KvDiskOptions& options);
   bool on_disk() const { return on_disk_; }
+  // Beside ram_bytes, where pages are on disk: of what is being written.
+  uint64_t ImagesBytes() const;
   int64_t ram_bytes() const { return ram_frames_ * geometry_.PageStride(); }
   uint64_t reserved_bytes() const;  // now, by all (kv/reservation.h)
   // Of them, those of pages beside so many reserved bytes: the least that UseDisk takes where those leave
@@ -174,7 +176,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
         layout_(MakePageLayout(geometry.type, geometry.head_dim, conversions)),
         frames_(geometry.PageBytes()),
         packed_(0),
-        landing_(0) {}
+        landing_(0),
+        images_(0) {}
 
   int64_t FramesBeside(uint64_t reserved) const;
   void Reserve(uint64_t before, uint64_t now);
@@ -240,6 +243,14 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // As it is again.
   void Unpack(KvPage& page);
 
+  // The page's, if it is to be packed there and there is memory for it.
+  PageFrame TakeImage(const KvPage& page);
+  // Without the lock: to disk, packed where they can be.
+  void Submit(std::span<PageTransfer> writes);
+  PageTransfer ReadingOf(KvPage& page);
+  // What came from disk, where readers want it: packed into packed_, where there is one, else as it is in
+  // frame_; whether it is packed.
+  bool Arrange(KvPage& page);
   void Done(const PageTransfer& transfer, const Status& status);
 
   KvGeometry geometry_;
@@ -267,6 +278,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Of pages as they are, for those that are packed once they are read. Few that are used again and again: so
   // they stay in huge pages of the system (kLeastForHuge), where others come and go.
   FrameStore landing_;
+  // What goes to disk packed, for as long as it takes: planes and the rest of kernels/packed_bf16.h one
+  // behind the other. Few, and beside the pages' memory (ImagesBytes).
+  FrameStore images_;
+  int64_t image_bytes_ = 0;            // of them, so many are read again; 0: pages go to disk as they are
   std::atomic<bool> packing_ = false;  // since a token was generated: what is read then is read again
   bool generating_ = false;            // by the newest plan
   int64_t n_pages_ = 0;

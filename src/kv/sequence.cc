@@ -208,15 +208,18 @@ void KvSequence::KeepForToken(int64_t layer, int64_t kv_head, std::span<const in
   // A prompt's blocks read the pages of a layer several times over, beside those that they write.
   const int64_t for_prompt = 2 * geometry().n_kv_heads * static_cast<int64_t>(table.size());
   const int64_t share = pool_->RoomBeside(for_prompt) / static_cast<int64_t>(tables_.size());
+  // The ends are kept anyway, and the page that tokens are added to has to be this sequence's alone.
+  const int64_t newest = static_cast<int64_t>(table.size()) - kNewestPages;
   LetGo(at);
+  std::vector<std::shared_ptr<KvPage>>& kept = for_token_[at];
   std::vector<KvPage*>& wanted = EmptyList();
   for (const int64_t index : pages) {
-    if (static_cast<int64_t>(wanted.size()) == share) break;
-    wanted.push_back(table[static_cast<std::size_t>(index)].get());
+    if (static_cast<int64_t>(kept.size()) == share) break;
+    if (index == 0 || index >= newest) continue;
+    kept.push_back(table[static_cast<std::size_t>(index)]);
+    wanted.push_back(kept.back().get());
   }
-  const std::size_t n_kept = pool_->KeepSome(wanted);
-  for (const int64_t index : pages.first(n_kept))
-    for_token_[at].push_back(table[static_cast<std::size_t>(index)]);
+  kept.resize(pool_->KeepSome(wanted));
 }
 
 void KvSequence::LetGo(std::size_t table) const {

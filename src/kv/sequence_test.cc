@@ -321,7 +321,9 @@ TEST_F(KvSequenceOnDisk, WhatAPromptReadLastStaysForTheTokenBehindIt) {
     }
   }
   const auto keep = [&] {
-    for (int64_t head = 0; head < 3; ++head) sequence.KeepForToken(1, head, std::vector<int64_t>{4, 3, 2});
+    // The ends are kept whoever reads them.
+    for (int64_t head = 0; head < 3; ++head)
+      sequence.KeepForToken(1, head, std::vector<int64_t>{kShort - 1, 0, 4, kShort - 2, 3, 2});
   };
   // Pages of layer 1 that are there after another text was gone through.
   const auto near = [&](int64_t head) {
@@ -352,7 +354,12 @@ TEST_F(KvSequenceOnDisk, WhatAPromptReadLastStaysForTheTokenBehindIt) {
   EXPECT_EQ(near(1), kept);
   sequence.Truncate(7 * kPageTokens);
   EXPECT_EQ(near(1), none);
-  keep();
+  // Tokens are added to the newest page as ever.
+  Append(sequence, 5);
+  KvPage* const open = sequence.PageAt(1, 0, 7);
+  for (int64_t head = 0; head < 3; ++head) sequence.KeepForToken(1, head, std::vector<int64_t>{7, 6, 5, 4});
+  Append(sequence, 5);
+  EXPECT_EQ(sequence.PageAt(1, 0, 7), open);
   { const KvSequence moved = std::move(sequence); }
   EXPECT_EQ(pool_->n_pages(), 6 * kPages);
   // Where others keep much, there is less for it, and nothing where two layers take all.

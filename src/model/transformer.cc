@@ -401,10 +401,12 @@ void Transformer::Logits(std::span<const float> hidden, std::span<float> logits)
   linear_.Decode(std::span(&product, 1), n_rows);
 }
 
-uint64_t Transformer::UnpackingBytes() const {
+uint64_t Transformer::PackingBytes(int64_t n_tokens) const {
   if (!kv_pool_->on_disk() || !kv_pool_->layout().packs()) return 0;
-  return static_cast<uint64_t>(pool_.n_threads() * (AttentionExecutor::kPagesTogether + 1) *
-                               kv_pool_->geometry().PageStride());
+  const KvGeometry& geometry = kv_pool_->geometry();
+  const bool fits = geometry.BytesFor(n_tokens) <= static_cast<uint64_t>(kv_pool_->ram_bytes());
+  const int64_t unpacked = pool_.n_threads() * (AttentionExecutor::kPagesTogether + 1);
+  return static_cast<uint64_t>(unpacked * geometry.PageStride()) + (fits ? 0 : kv_pool_->ImagesBytes());
 }
 
 uint64_t Transformer::MostActivationBytes() const {
