@@ -328,11 +328,10 @@ TEST_P(AttentionTest, APackedPageGivesTheBitsOfItsBfloats) {
       const PackedBf16Room packed{planes.data(), rest.data()};
       ASSERT_TRUE(conversions.pack_bf16(page.data(), d, packed));
       for (const int64_t n_rows : {1, 2, 3, 4, 5, 9}) {
-        for (const auto& [begin, end] :
-             {std::pair{0, 256}, {0, 1}, {5, 9}, {17, 250}, {63, 65}, {255, 256}}) {
+        for (const auto& seen : {std::pair{0, 256}, {0, 1}, {5, 9}, {17, 250}, {63, 65}, {255, 256}}) {
           std::vector<float> expected, states;
           const auto rows_of = [&](std::vector<float>& of) {
-            auto rows = c.Rows(of, begin, end, /*causal=*/end > 9);
+            auto rows = c.Rows(of, seen.first, seen.second, /*causal=*/seen.second > 9);
             rows.resize(static_cast<std::size_t>(n_rows));
             return rows;
           };
@@ -340,14 +339,14 @@ TEST_P(AttentionTest, APackedPageGivesTheBitsOfItsBfloats) {
                                     {.k = page.data(),
                                      .v = page.data() + kMaxRun * d,
                                      .v_stride = kMaxRun,
-                                     .n_keys = end,
+                                     .n_keys = seen.second,
                                      .head_dim = d},
                                     c.table, workspace());
-          kernels().attend_few_packed(rows_of(states),
-                                      {.page = packed, .n_keys = end, .head_dim = d, .next = page.data()},
-                                      c.table, workspace());
+          kernels().attend_few_packed(
+              rows_of(states), {.page = packed, .n_keys = seen.second, .head_dim = d, .next = page.data()},
+              c.table, workspace());
           ASSERT_EQ(std::memcmp(states.data(), expected.data(), sizeof(float) * states.size()), 0)
-              << "d " << d << ", rows " << n_rows << ", keys " << begin << " to " << end;
+              << "d " << d << ", rows " << n_rows << ", keys " << seen.first << " to " << seen.second;
         }
       }
     }
