@@ -2,7 +2,7 @@
 // bytes are in memory, less what texts take beside their pages: the pages used longest ago go to the file,
 // come back when they are asked for or expected, and are held against their checksum when they do. From
 // the first generated token on, where memory is short, pages whose type allows it lie packed there
-// (kernels/packed_bf16.h): so more of them have room.
+// (kernels/packed_bf16.h): so more of them have room. In a file that takes them so they do from the start.
 #pragma once
 
 #include <array>

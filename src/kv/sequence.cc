@@ -211,7 +211,7 @@ void KvSequence::KeepForToken(int64_t layer, int64_t kv_head, std::span<const in
   // The ends are kept anyway, and the page that tokens are added to has to be this sequence's alone.
   const int64_t newest = static_cast<int64_t>(table.size()) - kNewestPages;
   LetGo(at);
-  std::vector<std::shared_ptr<KvPage>>& kept = for_token_[at];
+  std::vector<std::shared_ptr<KvPage>> kept;
   std::vector<KvPage*>& wanted = EmptyList();
   for (const int64_t index : pages) {
     if (static_cast<int64_t>(kept.size()) == share) break;
@@ -219,7 +219,8 @@ void KvSequence::KeepForToken(int64_t layer, int64_t kv_head, std::span<const in
     kept.push_back(table[static_cast<std::size_t>(index)]);
     wanted.push_back(kept.back().get());
   }
-  kept.resize(pool_->KeepSome(wanted));
+  kept.resize(pool_->KeepSome(wanted));  // from here on nothing is allocated: what is listed is kept
+  for_token_[at] = std::move(kept);
 }
 
 void KvSequence::LetGo(std::size_t table) const {
