@@ -6,8 +6,11 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
+
+#include "tests/support/allocations.h"
 
 namespace longheads {
 namespace {
@@ -354,6 +357,20 @@ TEST_F(KvSequenceOnDisk, WhatAPromptReadLastStaysForTheTokenBehindIt) {
   EXPECT_EQ(near(1), kept);
   sequence.Truncate(7 * kPageTokens);
   EXPECT_EQ(near(1), none);
+  // Where memory fails on the way nothing is kept by halves.
+  bool failed = true;
+  for (int64_t k = 1; failed; ++k) {
+    KvSequence own = sequence.Fork();
+    FailAllocation(k);
+    try {
+      own.KeepForToken(1, 0, std::vector<int64_t>{4, 3});
+    } catch (const std::bad_alloc&) {
+    }
+    failed = AllocationFailed();
+    FailAllocation(0);
+    EXPECT_TRUE(failed || k > 2);
+  }
+  EXPECT_EQ(near(0), none);
   // Tokens are added to the newest page as ever.
   Append(sequence, 5);
   KvPage* const open = sequence.PageAt(1, 0, 7);
