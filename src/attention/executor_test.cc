@@ -574,5 +574,50 @@ INSTANTIATE_TEST_SUITE_P(Every, ExecutorTest,
                                            AttentionImplementations().end()),
                          [](const auto& p) { return std::string(p.param.name); });
 
+// Memory has room for 64 pages, and for 10 of these beside 48 that a prompt needs and the ends of two texts.
+TEST_P(ExecutorTest, KeepsForATokenWhatThePromptsNewestTokensReadFirst) {
+  const KvGeometry geometry{.n_layers = 1, .n_kv_heads = 1, .head_dim = 64, .type = KvType::kBF16};
+  const auto stride = static_cast<uint64_t>(geometry.PageStride());
+  const auto pool = KvPool::Create(geometry);
+  ASSERT_TRUE(pool->UseDisk({.ram_bytes = KvPool::kLeastPages * stride,
+                             .file = *TemporaryPageFile::Create(testing::TempDir(), stride, 0),
+                             .io = "threads"}));
+  constexpr int64_t kPages = 24;
+  KvSequence kv(pool), other(pool);
+  for (const auto& [sequence, n_pages] : {std::pair{&kv, kPages}, {&other, int64_t{120}}}) {
+    const std::vector<float> zeros(static_cast<std::size_t>(kPageTokens * geometry.head_dim));
+    sequence->Reserve(n_pages * kPageTokens);
+    for (int64_t page = 0; page < n_pages; ++page) {
+      sequence->Write(0, 0, page * kPageTokens, kPageTokens, zeros.data(), geometry.head_dim, zeros.data(),
+                      geometry.head_dim);
+      KvPage* const one = sequence->PageAt(0, 0, page);
+      ASSERT_TRUE(pool->Flush(std::span(&one, 1)));
+    }
+    sequence->Commit(n_pages * kPageTokens);
+  }
+  // Three tokens of two heads each: the first reads pages 1 to 10, the last one pages 12 to 19, and one of
+  // its heads page 10 from a list.
+  std::vector<QueryToken> tokens;
+  for (int64_t t = 0; t < 3; ++t)
+    tokens.push_back({.sequence = 0, .position = kPages * kPageTokens - 3 + t, .q = nullptr, .out = nullptr});
+  Plan plan;
+  for (int32_t row = 0; row < 6; ++row) plan.rows.push_back({.row = row, .x = 0});
+  plan.keys = {10 * kPageTokens + 5};
+  plan.segments = {
+      {.key_begin = kPageTokens, .key_end = 11 * kPageTokens, .row_begin = 0, .row_end = 2},
+      {.key_begin = 12 * kPageTokens, .key_end = 20 * kPageTokens - 1, .row_begin = 4, .row_end = 6},
+      {.key_begin = 0, .key_end = 1, .row_begin = 5, .row_end = 6, .listed = true}};
+  const AttentionSequence view{.kv = &kv};
+  AttentionExecutor executor(*GetParam().table, {.n_heads = 2, .n_kv_heads = 1, .head_dim = 64}, 1);
+  executor.KeepForToken({.tokens = tokens, .sequences = std::span(&view, 1)}, plan, 0);
+  for (int64_t page = 0; page < kPages; ++page) kv.Stored(0, 0, page);
+  for (int64_t page = 10; page < 110; ++page) other.Stored(0, 0, page);
+  std::vector<int64_t> near;
+  for (int64_t page = 1; page < kPages - 2; ++page) {
+    if (kv.IsNear(0, 0, page)) near.push_back(page);
+  }
+  EXPECT_EQ(near, (std::vector<int64_t>{1, 10, 12, 13, 14, 15, 16, 17, 18, 19}));
+}
+
 }  // namespace
 }  // namespace longheads

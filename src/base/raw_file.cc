@@ -19,6 +19,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "base/bytes.h"
@@ -141,12 +142,14 @@ int OpenNameless(const std::string& folder) {
 void InstallFileFaults(FileFaults* faults) { installed_faults.store(faults, std::memory_order_release); }
 FileFaults* InstalledFileFaults() { return installed_faults.load(std::memory_order_acquire); }
 
-Error FileError(std::string_view path, std::string_view doing, int error) {
+Error FileError(std::string_view path, std::string_view doing, int error) noexcept try {
   const std::string said = fmt::format("{}: cannot {}: {}", path, doing, std::strerror(error));
   if (error == ENOSPC || error == EDQUOT) {
     return {ErrorKind::kIo, said + "; make room there or name another disk"};
   }
   return {ErrorKind::kIo, said};
+} catch (const std::bad_alloc&) {
+  return {ErrorKind::kOutOfMemory, "out of memory"};  // short enough to need none
 }
 
 RawFile::RawFile(RawFile&& other) noexcept

@@ -101,8 +101,9 @@ bool LiesInMemory(const std::string& path);
 // it cannot be tried.
 bool RefusesDirect(const std::string& folder);
 
-// Error{kIo, "PATH: cannot DOING: what the system said"}, with what to do where the disk is full.
-Error FileError(std::string_view path, std::string_view doing, int error);
+// Error{kIo, "PATH: cannot DOING: what the system said"}, with what to do where the disk is full;
+// kOutOfMemory where there is no memory for the sentence.
+Error FileError(std::string_view path, std::string_view doing, int error) noexcept;
 
 // ---- For tests ----
 

@@ -34,7 +34,7 @@ const TinyLlamaOptions kTiny = {.n_layers = 3,
                                 .embed = 32,
                                 .n_heads = 4,
                                 .n_kv_heads = 2,
-                                .head_dim = 16,
+                                .head_dim = 32,  // the least whose pages are packed on disk
                                 .ffn = 48,
                                 .context_length = 8192};
 constexpr int64_t kText =
@@ -185,8 +185,8 @@ class ContextEngineFaultsTest : public testing::TestWithParam<const char*> {
       .model_path = model_.path(),
       .attention = "longheads,chunk=64,window=512,begin=640",
       .compute = "f32",
-      .kv_type = "f32",
-      .kv_ram = static_cast<uint64_t>(KvPool::kLeastPages * 2 * kPageTokens * 16 * 4),
+      .kv_type = "bf16",
+      .kv_ram = static_cast<uint64_t>(KvPool::kLeastPages * 2 * kPageTokens * 32 * 2),
       .kv_disk = testing::TempDir(),
       .threads = 2};
   std::string folder_;

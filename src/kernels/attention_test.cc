@@ -315,8 +315,10 @@ TEST_P(AttentionTest, APackedPageGivesTheBitsOfItsBfloats) {
       std::vector<BFloat16> page(static_cast<std::size_t>(places.n_numbers));
       conversions.to_bf16(c.k.data(), places.n_numbers / 2, page.data());
       conversions.to_bf16(c.v.data(), places.n_numbers / 2, page.data() + places.n_numbers / 2);
-      for (BFloat16& number : page)
-        number.bits = std::max<uint16_t>(number.bits & 0x7fff, 0x3800);  // above 2^-15
+      for (BFloat16& number : page) {  // above 2^-15, with its sign
+        const uint16_t sign = number.bits & 0x8000;
+        number.bits = sign | std::max<uint16_t>(number.bits & 0x7fff, 0x3800);
+      }
       if (any_apart) {
         for (const int64_t i : {int64_t{0}, 3 * d - 1, 3 * d, 100 * d + 5, 255 * d, 256 * d - 1, 256 * d,
                                 256 * d + 255, 256 * d + 256, 300 * d + 7, 512 * d - 1}) {

@@ -296,6 +296,43 @@ TEST_P(PackingTest, NothingIsLostWhereMemoryFails) {
   EXPECT_GT(n_failed, 3);
 }
 
+TEST_P(PackingTest, WhatIsWrittenIsThereWhereMemoryFails) {
+  constexpr int kPages = 2 * kFrames;
+  std::vector<std::vector<uint16_t>> contents;
+  for (int i = 0; i < kPages; ++i) contents.push_back(Contents(i));
+  int64_t n_failed = 0;
+  for (int64_t k = 1;; k += k < 32 ? 1 : k / 8) {
+    Store store(0, GetParam());
+    store.contents = contents;
+    std::vector<KvPage*> all;
+    for (int i = 0; i < kPages; ++i) {
+      store.pages.push_back(store.pool->Acquire());
+      all.push_back(store.pages.back().get());
+    }
+    FailAllocation(k);
+    bool written = false;
+    try {
+      for (int i = 0; i < kPages; ++i) store.Write(i);
+      written = store.pool->Flush(all).has_value();
+    } catch (const std::bad_alloc&) {
+    } catch (const PageError&) {
+    }
+    const bool failed = AllocationFailed();
+    FailAllocation(0);
+    if (!written) {
+      for (int i = 0; i < kPages; ++i) store.Write(i);
+      store.Flush();
+    }
+    for (int i = 0; i < kPages; ++i) EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i))));
+    EXPECT_EQ(store.pool->n_images(), 0) << k;
+    store.pages.clear();
+    EXPECT_EQ(store.pool->n_near(), 0) << k;
+    if (!failed) break;
+    ++n_failed;
+  }
+  EXPECT_GT(n_failed, 3);
+}
+
 TEST_P(PackingTest, ThePlannedComeAtOnceAndNoFrameIsKeptForThem) {
   constexpr int kPages = 6 * kFrames;
   Store store(kPages, GetParam());
@@ -363,6 +400,7 @@ TEST_P(PackingTest, ThreadsReadInEveryWayTogether) {
   EXPECT_GT(store.pool->n_packed(), 0);
   store.pages.clear();
   EXPECT_EQ(store.pool->n_near(), 0);
+  EXPECT_EQ(store.pool->n_images(), 0);
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ class KvPage {
   bool dirty_ = false;  // not on disk as it is in memory
   bool in_memory() const { return (frame_ || packed_) && io_ != Io::kReading; }
   Ahead ahead_ = Ahead::kNo;
-  int keepers_ = 0;  // those for whom it goes only where nothing else can
+  int keepers_ = 0;                       // those for whom it goes only where nothing else can
+  std::optional<std::size_t> for_token_;  // KvPool::KeepForToken, which counts as one: the table
   // How many generated tokens' plans named it since it came, up to kMostPlans, less how often it was passed
   // over since: what is read again and again stays longer than what was read last. kUnplanned: none did.
   static constexpr int8_t kUnplanned = -1;

@@ -98,6 +98,7 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
   if (image_bytes_ > 0) images_ = FrameStore(geometry_.PageStride());
   ram_frames_ = static_cast<int64_t>(std::min<uint64_t>(options.ram_bytes, INT64_MAX) / stride);
   least_frames_ = least_frames;
+  for_token_.resize(static_cast<std::size_t>(geometry_.n_layers * geometry_.n_kv_heads));
   file_ = options.file;
   on_disk_ = true;
   Reserve(0, 0);
@@ -206,6 +207,10 @@ void KvPool::Release(KvPage* page) {
   LH_CHECK(!page->pinned());
   --n_pages_;
   if (page->dirty_) --n_dirty_;
+  if (page->for_token_) {
+    std::erase(for_token_[*page->for_token_], page);
+    --n_for_token_;
+  }
   if (page->keepers_ > 0) --n_kept_;
   if (on_disk()) Unlink(*page);
   GiveBackFrames(*page);
@@ -235,6 +240,11 @@ int64_t KvPool::n_near() const {
 int64_t KvPool::n_packed() const {
   std::lock_guard lock(mutex_);
   return packed_.n_used();
+}
+
+int64_t KvPool::n_images() const {
+  std::lock_guard lock(mutex_);
+  return images_.n_used();
 }
 
 uint64_t KvPool::MemoryBytes() const {
@@ -733,16 +743,36 @@ void KvPool::Keep(KvPage& page, bool keep) {
   AddKeeper(page, keep ? 1 : -1);
 }
 
-std::size_t KvPool::KeepSome(std::span<KvPage* const> pages) {
+void KvPool::KeepForToken(std::size_t table, std::span<KvPage* const> pages, int64_t n_coming) {
   std::lock_guard lock(mutex_);
-  std::size_t n = 0;
-  for (; n < pages.size() && n_kept_ < MostKeptForNow(); ++n) AddKeeper(*pages[n], 1);
-  return n;
+  EndKeepingOf(table);
+  const int64_t n_otherwise = n_kept_ - n_for_token_;
+  const int64_t room = std::min(most_frames_ / 4 * 3, most_frames_ - n_coming) - n_otherwise;
+  const int64_t share = std::max<int64_t>(0, room) / static_cast<int64_t>(for_token_.size());
+  const auto n = std::min(pages.size(), static_cast<std::size_t>(share));
+  std::vector<KvPage*>& kept = for_token_[table];
+  kept.reserve(n);
+  for (KvPage* const page : pages.first(n)) {
+    kept.push_back(page);
+    page->for_token_ = table;
+    AddKeeper(*page, 1);
+    ++n_for_token_;
+  }
 }
 
-int64_t KvPool::RoomBeside(int64_t n_pages) const {
+void KvPool::EndKeeping(std::size_t table) {
+  if (n_for_token_.load(std::memory_order_relaxed) == 0) return;
   std::lock_guard lock(mutex_);
-  return std::clamp<int64_t>(most_frames_ - n_pages, 0, MostKeptForNow());
+  EndKeepingOf(table);
+}
+
+void KvPool::EndKeepingOf(std::size_t table) {
+  for (KvPage* const page : for_token_[table]) {
+    page->for_token_.reset();
+    AddKeeper(*page, -1);
+    --n_for_token_;
+  }
+  for_token_[table].clear();
 }
 
 bool KvPool::IsNear(const KvPage& page) const {
@@ -756,8 +786,9 @@ bool KvPool::IsNear(const KvPage& page) const {
 PageFrame KvPool::TakeImage(const KvPage& page) {
   if (image_bytes_ == 0 || !page.packs_ || !page.file_->TakesPacked()) return {};
   if (PageFrame image = images_.TakeFree()) return image;
+  if (images_.n_frames() == kMostWrites) return {};
   try {
-    return images_.New();  // as many as there are writes at a time
+    return images_.New();
   } catch (const std::bad_alloc&) {
   }
   return {};

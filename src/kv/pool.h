@@ -140,10 +140,12 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Somebody uses it all the time, or no longer: such pages stay in memory while others can go, as long as
   // they are no more than seven eighths of what it holds. Nothing where pages do not leave memory.
   void Keep(KvPage& page, bool keep);
-  // The same for as many of these, the first ones, as leave a part of that; how many. on_disk() only, as
-  // RoomBeside: the most that this keeps where so many pages that come and go need room too.
-  std::size_t KeepSome(std::span<KvPage* const> pages);
-  int64_t RoomBeside(int64_t n_pages) const;
+  // The same for the first of these, until a token reads their layer and head, number `table` of all
+  // (EndKeeping), or a prompt keeps others there, of whatever sequence: as many as are the table's share of
+  // three quarters of memory, or of less where `n_coming` pages, which come and go meanwhile, need more.
+  // on_disk() only. Throws std::bad_alloc; then nothing is kept there.
+  void KeepForToken(std::size_t table, std::span<KvPage* const> pages, int64_t n_coming);
+  void EndKeeping(std::size_t table);
   // Whether nobody would wait for it.
   bool IsNear(const KvPage& page) const;
 
@@ -160,10 +162,11 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Bytes of pages that were given back and wait to be used again.
   uint64_t FreeBytes() const;
   // Pages alive now; frames that pages have in memory, of which one that is read to be packed has two, and of
-  // these the packed ones; and what all frames take, free ones too.
+  // these the packed ones; and what all frames take, free ones too, but those of ImagesBytes.
   int64_t n_pages() const;
   int64_t n_near() const;
   int64_t n_packed() const;
+  int64_t n_images() const;  // frames of ImagesBytes that pages have
   uint64_t MemoryBytes() const;
   KvTraffic traffic();  // what is being read counts: waits for it
 
@@ -196,8 +199,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   bool Bring(KvPage& page, std::unique_lock<std::mutex>& lock);
   PinnedPage Pinned(KvPage& page);
   bool SparesKept() const { return n_kept_ <= most_frames_ / 8 * 7; }
-  int64_t MostKeptForNow() const { return most_frames_ / 4 * 3; }
   void AddKeeper(KvPage& page, int change);
+  void EndKeepingOf(std::size_t table);
   std::span<std::byte> BytesOf(const KvPage& page) const;
 
   // Until a transfer ended, or a little while: whether what the caller waits for came, it has to see.
@@ -296,6 +299,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   int64_t n_writing_ = 0;
   int64_t n_dirty_ = 0;  // pages in memory that are not on disk
   int64_t n_kept_ = 0;   // wherever they are
+  // Of them, those of KeepForToken: [n_layers * n_kv_heads]. How many is read without the lock, too.
+  std::vector<std::vector<KvPage*>> for_token_;
+  std::atomic<int64_t> n_for_token_ = 0;
   std::optional<Error> write_error_;
   KvPage* oldest_ = nullptr;
   KvPage* newest_ = nullptr;

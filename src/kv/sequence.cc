@@ -24,13 +24,9 @@ KvSequence::KvSequence(std::shared_ptr<KvPool> pool) : pool_(std::move(pool)) {
   if (!on_disk()) return;
   remembered_.resize(tables_.size());
   nearly_.resize(tables_.size());
-  for_token_.resize(tables_.size());
 }
 
-KvSequence::~KvSequence() {
-  SetKept(false, kept_from_, kept_until_);
-  LetGoOfAll();
-}
+KvSequence::~KvSequence() { SetKept(false, kept_from_, kept_until_); }
 
 void KvSequence::Reserve(int64_t n, ThreadPool* threads) {
   const std::size_t n_pages = static_cast<std::size_t>((n + kPageTokens - 1) / kPageTokens);
@@ -71,7 +67,6 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
   kept_until_ = other.kept_until_;
   remembered_ = std::move(other.remembered_);
   nearly_ = std::move(other.nearly_);
-  for_token_ = std::move(other.for_token_);
   return *this;
 }
 
@@ -192,44 +187,26 @@ void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_
   std::vector<KvPage*>& wanted = EmptyList();
   for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
   pool_->ReadAhead(wanted, reader == For::kToken ? KvPool::Asked::kAgain : KvPool::Asked::kForCertain);
-  if (reader == For::kToken) LetGo(static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head));
+  if (reader == For::kToken) pool_->EndKeeping(TableOf(layer, kv_head));
 }
 
 void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
                           std::span<const int64_t> nearly) const {
-  const auto at = static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head);
+  const std::size_t at = TableOf(layer, kv_head);
   remembered_[at].assign(pages.begin(), pages.end());
   nearly_[at].assign(nearly.begin(), nearly.end());
 }
 
 void KvSequence::KeepForToken(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const {
-  const auto at = static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head);
-  const auto& table = tables_[at];
-  // A prompt's blocks read the pages of a layer several times over, beside those that they write.
-  const int64_t for_prompt = 2 * geometry().n_kv_heads * static_cast<int64_t>(table.size());
-  const int64_t share = pool_->RoomBeside(for_prompt) / static_cast<int64_t>(tables_.size());
-  // The ends are kept anyway, and the page that tokens are added to has to be this sequence's alone.
-  const int64_t newest = static_cast<int64_t>(table.size()) - kNewestPages;
-  LetGo(at);
-  std::vector<std::shared_ptr<KvPage>> kept;
+  const std::size_t at = TableOf(layer, kv_head);
+  const auto n_pages = static_cast<int64_t>(tables_[at].size());
   std::vector<KvPage*>& wanted = EmptyList();
   for (const int64_t index : pages) {
-    if (static_cast<int64_t>(kept.size()) == share) break;
-    if (index == 0 || index >= newest) continue;
-    kept.push_back(table[static_cast<std::size_t>(index)]);
-    wanted.push_back(kept.back().get());
+    const bool kept_anyway = index == 0 || index >= n_pages - kNewestPages;  // once the block is complete
+    if (!kept_anyway) wanted.push_back(page(layer, kv_head, index).get());
   }
-  kept.resize(pool_->KeepSome(wanted));  // from here on nothing is allocated: what is listed is kept
-  for_token_[at] = std::move(kept);
-}
-
-void KvSequence::LetGo(std::size_t table) const {
-  for (const std::shared_ptr<KvPage>& page : for_token_[table]) pool_->Keep(*page, false);
-  for_token_[table].clear();
-}
-
-void KvSequence::LetGoOfAll() const {
-  for (std::size_t table = 0; table < for_token_.size(); ++table) LetGo(table);
+  // A prompt's blocks read the pages of a layer several times over, beside those that they write.
+  pool_->KeepForToken(at, wanted, 2 * geometry().n_kv_heads * n_pages);
 }
 
 void KvSequence::Expect(int64_t layer) const {
@@ -238,7 +215,7 @@ void KvSequence::Expect(int64_t layer) const {
   const auto send = [&](const std::vector<std::vector<int64_t>>& table, KvPool::Asked asked) {
     std::vector<KvPage*>& wanted = EmptyList();
     for (int64_t head = 0; head < geometry().n_kv_heads; ++head) {
-      for (const int64_t index : table[static_cast<std::size_t>(layer * geometry().n_kv_heads + head)]) {
+      for (const int64_t index : table[TableOf(layer, head)]) {
         if (index < n_pages) wanted.push_back(page(layer, head, index).get());  // the text may have been cut
       }
     }
@@ -263,7 +240,6 @@ void KvSequence::Adopt(int64_t n, std::span<const KvPool::Place> pages) {
 }
 
 KvSequence KvSequence::Fork() const {
-  LetGoOfAll();  // tokens are most likely the fork's
   KvSequence fork(pool_);
   // Pages reserved ahead of the tokens stay with this sequence: two writers may not share them.
   const auto n_pages = static_cast<std::ptrdiff_t>((size_ + kPageTokens - 1) / kPageTokens);
@@ -278,7 +254,6 @@ KvSequence KvSequence::Fork() const {
 
 void KvSequence::Truncate(int64_t n) {
   LH_CHECK(n >= 0 && n <= size_);
-  LetGoOfAll();
   KeepEnds(n);
   size_ = n;
   n_adopted_ = std::min(n_adopted_, n / kPageTokens * static_cast<int64_t>(tables_.size()));

@@ -71,10 +71,10 @@ class KvSequence {
   // it will follow.
   enum class For : uint8_t { kPrompt, kToken };
   void WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, For reader) const;
-  // What the newest tokens of a prompt read of a layer and head, what the newest of them read first: the
-  // first generated token reads much the same. As many of these pages as have a share in the memory that
-  // prompts can do without stay there until a token reads that layer and head (WillRead), or this is called
-  // again; or the sequence is forked or cut. One thread at a time for a layer and head.
+  // What the newest tokens of a prompt read of a layer and head, what the newest of them read first, each
+  // page once: the first generated token reads much the same. As many of these as have a share in the memory
+  // that prompts can do without stay there until a token reads that layer and head (WillRead), or a prompt's
+  // next block did, of this sequence or another. Throws std::bad_alloc.
   void KeepForToken(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const;
   // What the newest token read of a layer and head, and what it nearly read; Expect sends for what is so
   // remembered of all heads of a layer: for what was nearly read as far as memory is free. One thread at a
@@ -109,12 +109,11 @@ class KvSequence {
   void KeepEnds(int64_t n);
   // The newest pages, and with them the first.
   void SetKept(bool keep, int64_t from, int64_t until) const;
-  // Of what KeepForToken kept.
-  void LetGo(std::size_t table) const;
-  void LetGoOfAll() const;
+  std::size_t TableOf(int64_t layer, int64_t kv_head) const {
+    return static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head);
+  }
   std::shared_ptr<KvPage>& page(int64_t layer, int64_t kv_head, int64_t index) {
-    return tables_[static_cast<std::size_t>(layer * geometry().n_kv_heads + kv_head)]
-                  [static_cast<std::size_t>(index)];
+    return tables_[TableOf(layer, kv_head)][static_cast<std::size_t>(index)];
   }
   const std::shared_ptr<KvPage>& page(int64_t layer, int64_t kv_head, int64_t index) const {
     return const_cast<KvSequence*>(this)->page(layer, kv_head, index);
@@ -130,7 +129,6 @@ class KvSequence {
   // [n_layers * n_kv_heads], where pages leave memory.
   mutable std::vector<std::vector<int64_t>> remembered_;
   mutable std::vector<std::vector<int64_t>> nearly_;
-  mutable std::vector<std::vector<std::shared_ptr<KvPage>>> for_token_;  // kept
 };
 
 }  // namespace longheads

@@ -404,9 +404,10 @@ void Transformer::Logits(std::span<const float> hidden, std::span<float> logits)
 uint64_t Transformer::PackingBytes(int64_t n_tokens) const {
   if (!kv_pool_->on_disk() || !kv_pool_->layout().packs()) return 0;
   const KvGeometry& geometry = kv_pool_->geometry();
-  const bool fits = geometry.BytesFor(n_tokens) <= static_cast<uint64_t>(kv_pool_->ram_bytes());
+  // Pages go to disk before memory, which holds other things too, is full of them.
+  const bool is_short = geometry.BytesFor(n_tokens) <= static_cast<uint64_t>(kv_pool_->ram_bytes() / 2);
   const int64_t unpacked = pool_.n_threads() * (AttentionExecutor::kPagesTogether + 1);
-  return static_cast<uint64_t>(unpacked * geometry.PageStride()) + (fits ? 0 : kv_pool_->ImagesBytes());
+  return static_cast<uint64_t>(unpacked * geometry.PageStride()) + (is_short ? 0 : kv_pool_->ImagesBytes());
 }
 
 uint64_t Transformer::MostActivationBytes() const {

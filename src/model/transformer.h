@@ -133,8 +133,8 @@ class Transformer {
   int64_t MostPositions(std::size_t layer, int64_t n_tokens) const;
   Status EnsureRotations(int64_t n_tokens);
   uint64_t RotationBytes(int64_t n_tokens) const;
-  // Where threads unpack pages that lie packed in memory and, of a text that has no room there, what goes to
-  // disk is packed.
+  // Where threads unpack pages that lie packed in memory and, of a text that is not far from filling it, what
+  // goes to disk is packed.
   uint64_t PackingBytes(int64_t n_tokens) const;
   uint64_t MostActivationBytes() const;  // of a token, under any compute type
   int64_t LargestBlock(int64_t n_tokens) const { return std::min(n_tokens, TokenBlock(n_tokens)); }
