@@ -81,7 +81,7 @@ class KeepForToken : public testing::Test {
   KvSequence long_{pool_};
   KvSequence short_{pool_};
   const std::vector<int64_t> kept_ = {3, 4};
-  const std::vector<int64_t> none_;
+  const std::vector<int64_t> none_ = {};
 };
 
 TEST_F(KeepForToken, TheFirstPagesNamedStayUntilATokenReadsThere) {
