@@ -569,11 +569,6 @@ TEST_P(ExecutorTest, ColumnMassIsTheProbabilityThatRowsGiveAKey) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, ExecutorTest,
-                         testing::ValuesIn(AttentionImplementations().begin(),
-                                           AttentionImplementations().end()),
-                         [](const auto& p) { return std::string(p.param.name); });
-
 // Memory has room for 64 pages, and for 10 of these beside 48 that a prompt needs and the ends of two texts.
 TEST_P(ExecutorTest, KeepsForATokenWhatThePromptsNewestTokensReadFirst) {
   const KvGeometry geometry{.n_layers = 1, .n_kv_heads = 1, .head_dim = 64, .type = KvType::kBF16};
@@ -618,6 +613,11 @@ TEST_P(ExecutorTest, KeepsForATokenWhatThePromptsNewestTokensReadFirst) {
   }
   EXPECT_EQ(near, (std::vector<int64_t>{1, 10, 12, 13, 14, 15, 16, 17, 18, 19}));
 }
+
+INSTANTIATE_TEST_SUITE_P(Every, ExecutorTest,
+                         testing::ValuesIn(AttentionImplementations().begin(),
+                                           AttentionImplementations().end()),
+                         [](const auto& p) { return std::string(p.param.name); });
 
 }  // namespace
 }  // namespace longheads

@@ -20,6 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/allocations.h"
+
 namespace longheads {
 namespace {
 
@@ -260,6 +262,19 @@ TEST_F(RawFileTest, EveryRefusalOfTheSystemIsAnErrorThatNamesThePath) {
   }
   EXPECT_EQ(OpenDescriptors(), descriptors);
   EXPECT_EQ(Get("f").substr(1, 3), "ext");
+}
+
+TEST(FileError, NeedsNoMemoryForItsSentence) {
+  EXPECT_EQ(FileError("/some/where", "read it", EIO).kind, ErrorKind::kIo);
+  for (int64_t k = 1;; ++k) {
+    FailAllocation(k);
+    const Error error = FileError("/some/where/that/takes/more/than/a/short/string", "read it", ENOSPC);
+    const bool failed = AllocationFailed();
+    FailAllocation(0);
+    EXPECT_EQ(error.kind, failed ? ErrorKind::kOutOfMemory : ErrorKind::kIo) << k;
+    EXPECT_FALSE(error.message.empty());
+    if (!failed) break;
+  }
 }
 
 TEST_F(RawFileTest, AFullDiskSaysWhatToDo) {
