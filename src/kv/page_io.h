@@ -40,8 +40,9 @@ class PageIo {
   // Who hears of ends: done() is called by threads of the queue's own, or by those that call TakeEnded and
   // Await, and that submit.
   virtual bool has_threads() const = 0;
-  // Of what has ended by now, unless another thread is at it. Never waits for the disk.
-  virtual void TakeEnded() {}
+  // Of what has ended by now, unless another thread is at it; whether of any. Never waits for the disk, and
+  // where nothing ended takes no time to speak of. Threads may call it side by side, and Done with it.
+  virtual bool TakeEnded() { return false; }
   // Of what ends next, which it waits for, where anything is under way; false where nothing is.
   virtual bool Await() { return false; }
   virtual std::string_view name() const = 0;

@@ -5,6 +5,7 @@
 #include <liburing.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -100,9 +101,14 @@ class UringIo final : public PageIo {
 
   bool has_threads() const override { return false; }
 
-  void TakeEnded() override {
-    const std::unique_lock taking(taking_, std::try_to_lock);
-    if (taking) TakeAll();
+  bool TakeEnded() override {
+    bool any = false;
+    while (AnyEnded()) {
+      std::unique_lock taking(taking_, std::try_to_lock);
+      if (!taking || !TakeOne(taking)) break;
+      any = true;
+    }
+    return any;
   }
 
   bool Await() override {
@@ -111,19 +117,18 @@ class UringIo final : public PageIo {
       taking.lock();
       return true;
     }
-    if (TakeAll()) return true;
+    if (TakeOne(taking)) return true;
     {
       const std::unique_lock lock = LockSoon(mutex_);
       if (n_under_way_ == 0) return false;
     }
-    LookFor(kLooksForAPage, [this] { return io_uring_cq_ready(&ring_) > 0; });
     io_uring_cqe* completion = nullptr;
     if (const int status = io_uring_wait_cqe(&ring_, &completion); status != 0) {
       // A signal came; where it is anything else, at least the processor is left to others.
       if (status != -EINTR) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return true;
     }
-    TakeAll();
+    TakeOne(taking);
     return true;
   }
 
@@ -189,35 +194,43 @@ class UringIo final : public PageIo {
     entering_ = false;
   }
 
-  // Whether anything had ended. By one thread at a time.
-  bool TakeAll() {
-    bool any = false;
-    for (io_uring_cqe* completion = nullptr; io_uring_peek_cqe(&ring_, &completion) == 0; any = true) {
-      auto* const ended = static_cast<UnderWay*>(io_uring_cqe_get_data(completion));
-      const int moved = completion->res;
-      io_uring_cqe_seen(&ring_, completion);
-      PageTransfer transfer;
-      {
-        // Also what makes the submitter's writes visible here: it held the lock before the system had them.
-        std::unique_lock lock = LockSoon(mutex_);
-        transfer = ended->transfer;
-        KeepSpare(ended);
-        --n_under_way_;
-        HandOver(lock);
-      }
-      ShowSanitizer(transfer, moved);
-      if (FileFaults* const faults = InstalledFileFaults(); faults != nullptr && moved >= 0) {
-        faults->After(OperationOf(transfer), moved);
-      }
-      const bool whole = moved >= 0 && static_cast<std::size_t>(moved) == transfer.bytes.size();
-      // Plain calls bring the rest, or the error with its sentence.
-      done_(transfer, whole ? Status() : MovePage(transfer));
+  // Whether an end is there to be taken. Without a lock, and next to nothing to ask.
+  bool AnyEnded() const {
+    return io_uring_smp_load_acquire(ring_.cq.ktail) != n_taken_.load(std::memory_order_relaxed);
+  }
+
+  // Whether there was one. `taking` holds taking_, and lets it go before the caller's Done hears of the end:
+  // that goes through the page, while another thread may take the next.
+  bool TakeOne(std::unique_lock<std::mutex>& taking) {
+    io_uring_cqe* completion = nullptr;
+    if (io_uring_peek_cqe(&ring_, &completion) != 0) return false;
+    auto* const ended = static_cast<UnderWay*>(io_uring_cqe_get_data(completion));
+    const int moved = completion->res;
+    io_uring_cqe_seen(&ring_, completion);
+    n_taken_.fetch_add(1, std::memory_order_relaxed);
+    PageTransfer transfer;
+    {
+      // Also what makes the submitter's writes visible here: it held the lock before the system had them.
+      std::unique_lock lock = LockSoon(mutex_);
+      transfer = ended->transfer;
+      KeepSpare(ended);
+      --n_under_way_;  // while taking_ is held: who sleeps for an end has counted right
+      HandOver(lock);
     }
-    return any;
+    taking.unlock();
+    ShowSanitizer(transfer, moved);
+    if (FileFaults* const faults = InstalledFileFaults(); faults != nullptr && moved >= 0) {
+      faults->After(OperationOf(transfer), moved);
+    }
+    const bool whole = moved >= 0 && static_cast<std::size_t>(moved) == transfer.bytes.size();
+    // Plain calls bring the rest, or the error with its sentence.
+    done_(transfer, whole ? Status() : MovePage(transfer));
+    return true;
   }
 
   io_uring ring_;
-  std::mutex taking_;          // of ends
+  std::mutex taking_;  // of ends, one at a time; held, too, by who sleeps until one comes
+  std::atomic<unsigned> n_taken_ = 0;
   std::mutex mutex_;           // of submissions
   bool entering_ = false;      // a thread is in HandOver: the ring's submissions are its
   UnderWay* first_ = nullptr;  // of the queue: to be handed over

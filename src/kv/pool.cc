@@ -267,13 +267,12 @@ void KvPool::AwaitChange(std::unique_lock<std::mutex>& lock) {
   if (io_->has_threads()) return changed_.wait(lock);
   const uint64_t n_before = n_ended_;
   const auto ended = [&] { return n_ended_.load(std::memory_order_relaxed) != n_before; };
-  if (awaiting_) {
-    lock.unlock();
-    LookFor(kLooksForAPage, ended);
-    lock = LockSoon(mutex_);
-    if (!ended() && awaiting_) changed_.wait(lock);
-    return;
-  }
+  lock.unlock();
+  // All who wait look, and share what comes: each end takes as long as to read the page.
+  LookFor(kLooksForAPage, [&] { return ended() || io_->TakeEnded(); });
+  lock = LockSoon(mutex_);
+  if (ended()) return;
+  if (awaiting_) return changed_.wait(lock);
   awaiting_ = true;
   lock.unlock();
   const bool any = io_->Await();
@@ -561,8 +560,8 @@ bool KvPool::Retire(KvPage& page) {
 }
 
 PinnedPage KvPool::Pin(KvPage& page) {
+  io_->TakeEnded();  // beside the work: those who wait in the end find it done
   if (PinReady(page)) return Pinned(page);
-  io_->TakeEnded();
   using Clock = std::chrono::steady_clock;
   std::unique_lock lock = LockSoon(mutex_);
   bool from_disk = false;
