@@ -119,7 +119,7 @@ void KvPool::Reserve(uint64_t before, uint64_t now) {
   most_bytes_ = static_cast<uint64_t>(most_frames_ * frames_.frame_bytes());
   // The pages that tokens are being added to, one of each layer and head, would be written again and again.
   const int64_t n_open = geometry_.n_layers * geometry_.n_kv_heads;
-  most_dirty_ = std::min(most_frames_ / 4, std::max(most_frames_ / 32, 2 * n_open));
+  most_dirty_ = std::min(most_frames_ / 4, std::max(most_frames_ / 16, 2 * n_open));
   DiscardSurplus();
   SeeWhatPresses();
 }
