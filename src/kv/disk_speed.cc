@@ -56,7 +56,7 @@ Result<std::vector<double>> MeasureDiskSpeed(const std::string& folder, uint64_t
         transfers.push_back({.file = &file, .offset = order[first + i] * kPiece, .bytes = place(i)});
       }
       io->Submit(transfers);
-      while (io->Await()) {
+      while (io->Await(io->n_heard())) {
       }
       std::unique_lock lock(mutex);
       ended.wait(lock, [&n_left] { return n_left == 0; });

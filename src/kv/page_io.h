@@ -40,11 +40,15 @@ class PageIo {
   // Who hears of ends: done() is called by threads of the queue's own, or by those that call TakeEnded and
   // Await, and that submit.
   virtual bool has_threads() const = 0;
-  // Of what has ended by now, unless another thread is at it; whether of any. Never waits for the disk, and
-  // where nothing ended takes no time to speak of. Threads may call it side by side, and Done with it.
+  // Of one transfer that has ended by now, unless another thread is at it; whether of any. Never waits for
+  // the disk, and where nothing ended takes no time to speak of. Threads that call it run Done side by side.
   virtual bool TakeEnded() { return false; }
-  // Of what ends next, which it waits for, where anything is under way; false where nothing is.
-  virtual bool Await() { return false; }
+  // Ends that were taken, and that Done has heard of.
+  virtual uint64_t n_heard() const { return 0; }
+  // Of the transfer that ends next, which it waits for. False at once where none is under way, and where one
+  // more was taken than `heard`, which n_heard() was before the caller looked for what it needs: that may be
+  // it, and Done is about to hear of it.
+  virtual bool Await(uint64_t /*heard*/) { return false; }
   virtual std::string_view name() const = 0;
 };
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <barrier>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -62,15 +64,20 @@ INSTANTIATE_TEST_SUITE_P(Every, PageIoTest, testing::Values("threads", "io_uring
 TEST_P(PageIoTest, ManyTakeEndsAndEachIsHeardOfOnce) {
   constexpr int64_t kRounds = 3000, kTogether = 4, kThreads = 4;
   std::array<std::atomic<int64_t>, kThreads> n_ended = {};
+  std::barrier together(kThreads);
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int64_t round = 1; round <= kRounds; ++round) {
+        together.arrive_and_wait();  // so that the last end of a round is nobody else's
         std::array<PageTransfer, kTogether> readings;
         for (std::size_t i = 0; i < kTogether; ++i) readings[i] = Reading(t * kTogether + i, n_ended[t]);
+        for (const PageTransfer& reading : readings) std::ranges::fill(reading.bytes, std::byte{0xff});
         io_->Submit(readings);
-        while (n_ended[t].load(std::memory_order_acquire) < round * kTogether) {
-          if (!io_->TakeEnded() && !io_->Await()) std::this_thread::yield();
+        for (;;) {
+          const uint64_t heard = io_->n_heard();
+          if (n_ended[t].load(std::memory_order_acquire) == round * kTogether) break;
+          if (!io_->TakeEnded() && !io_->Await(heard)) std::this_thread::yield();
         }
       }
     });
@@ -79,7 +86,20 @@ TEST_P(PageIoTest, ManyTakeEndsAndEachIsHeardOfOnce) {
   for (const auto& n : n_ended) EXPECT_EQ(n, kRounds * kTogether);
   EXPECT_EQ(n_wrong_, 0);
   EXPECT_FALSE(io_->TakeEnded());
-  EXPECT_FALSE(io_->Await());
+  EXPECT_FALSE(io_->Await(io_->n_heard()));
+}
+
+TEST_P(PageIoTest, EndsAreHeardOfByWhoDoesNotWait) {
+  using Clock = std::chrono::steady_clock;
+  std::atomic<int64_t> n_ended = 0;
+  for (int64_t round = 1; round <= 10; ++round) {
+    io_->Submit(std::array{Reading(3, n_ended), Reading(4, n_ended)});
+    const Clock::time_point latest = Clock::now() + std::chrono::seconds(20);
+    while (n_ended < 2 * round && Clock::now() < latest) io_->TakeEnded();
+    ASSERT_EQ(n_ended, 2 * round);
+    EXPECT_EQ(io_->n_heard(), io_->has_threads() ? 0u : static_cast<uint64_t>(2 * round));
+  }
+  EXPECT_EQ(n_wrong_, 0);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "base/pause.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -68,7 +69,7 @@ class UringIo final : public PageIo {
   UringIo(const io_uring& ring, Done done) : ring_(ring), done_(std::move(done)) {}
 
   ~UringIo() override {
-    while (Await()) {
+    while (Await(n_heard())) {
     }
     io_uring_queue_exit(&ring_);
     while (spare_ != nullptr) delete std::exchange(spare_, spare_->next);
@@ -102,22 +103,17 @@ class UringIo final : public PageIo {
   bool has_threads() const override { return false; }
 
   bool TakeEnded() override {
-    bool any = false;
-    while (AnyEnded()) {
-      std::unique_lock taking(taking_, std::try_to_lock);
-      if (!taking || !TakeOne(taking)) break;
-      any = true;
-    }
-    return any;
+    if (!AnyEnded()) return false;
+    std::unique_lock taking(taking_, std::try_to_lock);
+    return taking && TakeOne(taking);
   }
 
-  bool Await() override {
-    std::unique_lock taking(taking_, std::try_to_lock);
-    if (!taking) {  // whoever is at it may have met what the caller waits for
-      taking.lock();
-      return true;
-    }
+  uint64_t n_heard() const override { return n_heard_.load(std::memory_order_relaxed); }
+
+  bool Await(uint64_t heard) override {
+    std::unique_lock taking(taking_);
     if (TakeOne(taking)) return true;
+    if (n_taken_.load(std::memory_order_relaxed) != heard) return false;
     {
       const std::unique_lock lock = LockSoon(mutex_);
       if (n_under_way_ == 0) return false;
@@ -196,7 +192,8 @@ class UringIo final : public PageIo {
 
   // Whether an end is there to be taken. Without a lock, and next to nothing to ask.
   bool AnyEnded() const {
-    return io_uring_smp_load_acquire(ring_.cq.ktail) != n_taken_.load(std::memory_order_relaxed);
+    const auto n_taken = static_cast<unsigned>(n_taken_.load(std::memory_order_relaxed));
+    return io_uring_smp_load_acquire(ring_.cq.ktail) != n_taken;
   }
 
   // Whether there was one. `taking` holds taking_, and lets it go before the caller's Done hears of the end:
@@ -225,15 +222,18 @@ class UringIo final : public PageIo {
     const bool whole = moved >= 0 && static_cast<std::size_t>(moved) == transfer.bytes.size();
     // Plain calls bring the rest, or the error with its sentence.
     done_(transfer, whole ? Status() : MovePage(transfer));
+    n_heard_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
 
   io_uring ring_;
   std::mutex taking_;  // of ends, one at a time; held, too, by who sleeps until one comes
-  std::atomic<unsigned> n_taken_ = 0;
-  std::mutex mutex_;           // of submissions
-  bool entering_ = false;      // a thread is in HandOver: the ring's submissions are its
-  UnderWay* first_ = nullptr;  // of the queue: to be handed over
+  // Looked at by all who read a page: on a line of their own.
+  alignas(kCacheLine) std::atomic<uint64_t> n_taken_ = 0;
+  std::atomic<uint64_t> n_heard_ = 0;     // of them, those that done_ returned from
+  alignas(kCacheLine) std::mutex mutex_;  // of submissions
+  bool entering_ = false;                 // a thread is in HandOver: the ring's submissions are its
+  UnderWay* first_ = nullptr;             // of the queue: to be handed over
   UnderWay* last_ = nullptr;
   int n_queued_ = 0;
   int n_under_way_ = 0;        // those too; submitted, and their ends not taken

@@ -265,7 +265,7 @@ KvTraffic KvPool::traffic() {
 
 void KvPool::AwaitChange(std::unique_lock<std::mutex>& lock) {
   if (io_->has_threads()) return changed_.wait(lock);
-  const uint64_t n_before = n_ended_;
+  const uint64_t n_before = n_ended_, heard = io_->n_heard();
   const auto ended = [&] { return n_ended_.load(std::memory_order_relaxed) != n_before; };
   lock.unlock();
   // All who wait look, and share what comes: each end takes as long as to read the page.
@@ -275,11 +275,11 @@ void KvPool::AwaitChange(std::unique_lock<std::mutex>& lock) {
   if (awaiting_) return changed_.wait(lock);
   awaiting_ = true;
   lock.unlock();
-  const bool any = io_->Await();
+  const bool any = io_->Await(heard);
   lock = LockSoon(mutex_);
   awaiting_ = false;
   changed_.notify_all();  // another one may have to wait for the next end
-  // Another thread moves it itself, and tells of it, or is about to submit it.
+  // Another thread moves it itself or has taken its end, and tells of it, or is about to submit it.
   if (!any && !ended()) changed_.wait_for(lock, std::chrono::milliseconds(1));
 }
 
