@@ -24,10 +24,6 @@ struct PageTransfer {
   void* page = nullptr;        // the caller's
 };
 
-// Who awaits a page looks for its end this often before it sleeps, some 100 microseconds: a page takes as
-// long, and to be woken takes a good part of that.
-inline constexpr int kLooksForAPage = 4000;
-
 class PageIo {
  public:
   // Hears of every transfer that ended; it may submit none.

@@ -55,7 +55,8 @@ class PageIoTest : public testing::TestWithParam<const char*> {
   AlignedMemory memory_ = AllocateAligned(kBlocks * kBlock, kDirectAlignment);
   std::optional<RawFile> file_;
   std::atomic<int64_t> n_wrong_ = 0;
-  std::unique_ptr<PageIo> io_;  // goes first: it calls Done
+  std::atomic<int64_t> n_ended_ = 0;  // of one thread; outlives what is under way where a test fails
+  std::unique_ptr<PageIo> io_;        // goes first: it calls Done
 };
 
 INSTANTIATE_TEST_SUITE_P(Every, PageIoTest, testing::Values("threads", "io_uring"));
@@ -91,7 +92,7 @@ TEST_P(PageIoTest, ManyTakeEndsAndEachIsHeardOfOnce) {
 
 TEST_P(PageIoTest, EndsAreHeardOfByWhoDoesNotWait) {
   using Clock = std::chrono::steady_clock;
-  std::atomic<int64_t> n_ended = 0;
+  std::atomic<int64_t>& n_ended = n_ended_;
   for (int64_t round = 1; round <= 10; ++round) {
     io_->Submit(std::array{Reading(3, n_ended), Reading(4, n_ended)});
     const Clock::time_point latest = Clock::now() + std::chrono::seconds(20);

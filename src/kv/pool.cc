@@ -15,6 +15,9 @@
 namespace longheads {
 namespace {
 
+// Who awaits a page looks for its end this often before it sleeps, some 100 microseconds: a page takes as
+// long, and to be woken takes a good part of that.
+constexpr int kLooksForAPage = 4000;
 // Transfers of pages that make room under way at a time: enough for a disk to be busy.
 constexpr int64_t kMostWrites = 32;
 // Pages that are sent for in one go.
