@@ -182,6 +182,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
         landing_(0),
         images_(0) {}
 
+  // Transfers of pages that make room under way at a time: enough for a disk to be busy.
+  static constexpr int64_t kMostWrites = 32;
   int64_t FramesBeside(uint64_t reserved) const;
   void Reserve(uint64_t before, uint64_t now);
 

@@ -1,0 +1,209 @@
+// Where in memory pages of a store lie: who leaves for whom, and what lies packed.
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/pause.h"
+#include "kv/pool.h"
+
+namespace longheads {
+namespace {
+
+// Pages that one look for room moves at most, while everybody waits.
+constexpr int64_t kMostChances = 64;
+// Frames for pages that are read to be packed: bounds of how many there are, and how many of them the pages
+// that tokens are added to leave alone.
+constexpr int64_t kLeastLanding = 8;
+constexpr int64_t kMostLanding = 128;
+constexpr int64_t kSpareLanding = 32;
+
+}  // namespace
+
+PageFrame KvPool::FreeFrame(FrameStore& store) {
+  if (PageFrame frame = store.TakeFree()) return frame;
+  while (on_disk() && FrameBytes() + static_cast<uint64_t>(store.frame_bytes()) > most_bytes_) {
+    FrameStore& other = frames_.n_free() > 0 ? frames_ : packed_;
+    if (other.n_free() == 0) return {};
+    other.Discard(other.TakeFree());
+  }
+  PageFrame frame = store.New();
+  SeeWhatPresses();
+  return frame;
+}
+
+void KvPool::GiveBack(PageFrame frame) {
+  FrameStore& store = *frame.store();
+  // All pages were pinned, or the memory became less.
+  if (&store == &landing_ ? store.n_frames() > MostLanding() : HasSurplus()) {
+    store.Discard(std::move(frame));
+  } else {
+    store.GiveBack(std::move(frame));
+  }
+}
+
+void KvPool::GiveBackFrames(KvPage& page) {
+  if (page.frame_) GiveBack(std::move(page.frame_));
+  if (page.packed_) GiveBack(std::move(page.packed_));
+}
+
+void KvPool::DiscardSurplus() {
+  for (FrameStore* const store : {&packed_, &frames_}) {
+    while (HasSurplus() && store->n_free() > 0) store->Discard(store->TakeFree());
+  }
+  const bool spare = SparesKept();
+  KvPage* const last = newest_;
+  for (KvPage *next = oldest_, *page = nullptr; HasSurplus() && next != nullptr;) {
+    page = std::exchange(next, next == last ? nullptr : next->newer_);
+    if (PageFrame left = Leave(*page, spare)) left.store()->Discard(std::move(left));
+  }
+  while (landing_.n_frames() > MostLanding() && landing_.n_free() > 0) landing_.Discard(landing_.TakeFree());
+}
+
+// A thirty-second of what memory holds, within bounds.
+int64_t KvPool::MostLanding() const { return std::clamp(most_frames_ / 32, kLeastLanding, kMostLanding); }
+
+bool KvPool::PassOver(KvPage& page) {
+  const uint32_t pins = page.pins_.fetch_and(~(KvPage::kUsed | KvPage::kPlanned), std::memory_order_relaxed);
+  if ((pins & KvPage::kPlanned) != 0) return true;
+  if (page.plans_ == KvPage::kUnplanned) return (pins & KvPage::kUsed) != 0;
+  if (page.plans_ == 0) return false;
+  --page.plans_;
+  return true;
+}
+
+PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
+  const bool spare = which == Evict::kSparingKept && SparesKept();
+  // Who pins a page that is ready leaves the order as it is: the page moves when its turn to leave comes.
+  int64_t chances = kMostChances;
+  bool moved = false;
+  do {
+    if (std::exchange(moved, false)) chances = 0;
+    KvPage* const last = newest_;
+    KvPage* next = oldest_;
+    while (next != nullptr) {
+      KvPage* const page = next;
+      next = page == last ? nullptr : page->newer_;
+      if (from != nullptr && page->frame_.store() != from) continue;
+      if (chances > 0 && PassOver(*page)) {
+        Touch(*page);
+        --chances;
+        moved = true;
+        if (packs() && page->frame_.store() == &frames_ && Pack(*page)) return std::move(page->frame_);
+        continue;
+      }
+      if (PageFrame left = Leave(*page, spare)) return left;
+    }
+  } while (moved);
+  return {};
+}
+
+bool KvPool::Pack(KvPage& page) {
+  if (page.dirty_ || page.io_ != KvPage::Io::kNone || !page.packs_) return false;
+  const uint32_t told = page.pins_.load(std::memory_order_relaxed) & (KvPage::kUsed | KvPage::kPlanned);
+  if (!Retire(page)) return false;
+  page.pins_.fetch_or(told, std::memory_order_relaxed);  // it stays in memory
+  PageFrame packed = packed_.TakeFree();
+  try {
+    // Of those that go back to the system, what the page leaves is more than what it takes so.
+    if (!packed)
+      packed = page.frame_.store() == &frames_ ? packed_.New() : Vacate(packed_, Evict::kSparingKept);
+  } catch (const std::bad_alloc&) {
+  }
+  if (!packed) return false;
+  if (page.frame_) page.packs_ = layout_->Pack(page.frame_.data(), {packed.data(), packed.side()});
+  if (!page.frame_ || !page.packs_) {  // to have made room it may have left itself
+    GiveBack(std::move(packed));
+    return false;
+  }
+  page.packed_ = std::move(packed);
+  return true;
+}
+
+void KvPool::PackSome(std::span<KvPage* const> pages, std::size_t most) {
+  std::size_t n = 0;
+  for (KvPage* const page : pages) {
+    if (n == most || FrameBytes() + static_cast<uint64_t>(packed_.frame_bytes()) <= most_bytes_) return;
+    if (!page->frame_ || !Pack(*page)) continue;
+    PageFrame frame = std::move(page->frame_);
+    FrameStore& store = *frame.store();
+    if (&store == &frames_) {
+      store.Discard(std::move(frame));
+    } else {
+      store.GiveBack(std::move(frame));
+    }
+    ++n;
+  }
+}
+
+PageFrame KvPool::Vacate(FrameStore& store, Evict which) {
+  for (;;) {
+    PageFrame left;
+    if (&store == &landing_) left = EvictOne(which, &frames_);
+    if (!left) left = EvictOne(which);
+    if (!left) return {};
+    if (left.store() == &store && !HasSurplus()) return left;
+    left.store()->Discard(std::move(left));
+    if (PageFrame frame = FreeFrame(store)) return frame;
+  }
+}
+
+PageFrame KvPool::Leave(KvPage& page, bool spare_kept) {
+  if (page.dirty_ || page.io_ != KvPage::Io::kNone) return {};
+  if (spare_kept && page.keepers_ > 0) {
+    Touch(page);  // not to be met at every look for room
+    return {};
+  }
+  if (!Retire(page)) return {};
+  page.ahead_ = KvPage::Ahead::kNo;  // in vain
+  page.plans_ = KvPage::kUnplanned;
+  Unlink(page);
+  return std::move(page.packed_ ? page.packed_ : page.frame_);
+}
+
+PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
+  // Of writes that an earlier request began, and that ended after it did. The pages are tried again.
+  write_error_.reset();
+  FrameStore& store = generating_ && landing_.n_free() > kSpareLanding ? landing_ : frames_;
+  for (;;) {
+    DiscardSurplus();
+    if (PageFrame frame = FreeFrame(store)) return frame;
+    if (PageFrame frame = Vacate(store, Evict::kSparingKept)) return frame;
+    if (write_error_) {
+      const Error error = *std::exchange(write_error_, std::nullopt);
+      throw PageError(error);
+    }
+    if (!WriteSome(lock, kMostWrites - n_writing_) && n_reading_ == 0 && n_writing_ == 0) {
+      if (write_error_) continue;
+      if (PageFrame frame = Vacate(store, Evict::kAny)) return frame;
+      PageFrame frame = store.New();  // all are pinned, which is only for the moment
+      SeeWhatPresses();
+      return frame;
+    }
+    if (n_reading_ > 0 || n_writing_ > 0) AwaitChange(lock);
+  }
+}
+
+void KvPool::Touch(KvPage& page) {
+  if (newest_ == &page) return;
+  Unlink(page);
+  page.older_ = newest_;
+  page.newer_ = nullptr;
+  (newest_ != nullptr ? newest_->newer_ : oldest_) = &page;
+  newest_ = &page;
+}
+
+void KvPool::Unlink(KvPage& page) {
+  if (page.older_ == nullptr && page.newer_ == nullptr && oldest_ != &page) return;
+  (page.older_ != nullptr ? page.older_->newer_ : oldest_) = page.newer_;
+  (page.newer_ != nullptr ? page.newer_->older_ : newest_) = page.older_;
+  page.older_ = page.newer_ = nullptr;
+}
+
+void KvPool::Settle(KvPage& page, PageFrame frame) {
+  page.frame_ = std::move(frame);
+  Touch(page);
+}
+
+}  // namespace longheads
