@@ -1,7 +1,6 @@
 #include "kv/frame_store.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "kv/page_file.h"
 
@@ -29,15 +28,20 @@ PageFrame FrameStore::New() {
     free_.reserve(n);
     // What is not written to takes no memory, but for the rest of a huge page.
     const int64_t data_bytes = n_frames * data_bytes_;
-    slabs_.push_back(
-        {.memory = AllocateAligned(static_cast<std::size_t>(n_frames * frame_bytes()), kDirectAlignment),
-         .bytes = static_cast<std::size_t>(data_bytes),
-         .in_small_pages = in_small_pages_});
-    if (in_small_pages_) KeepSmallPages({slabs_.back().memory.get(), slabs_.back().bytes});
-    std::byte* const data = slabs_.back().memory.get();
+    slabs_.push_back(std::make_unique<FrameSlab>(FrameSlab{
+        .store = this,
+        .index = slabs_.size(),
+        .memory = AllocateAligned(static_cast<std::size_t>(n_frames * frame_bytes()), kDirectAlignment),
+        .bytes = static_cast<std::size_t>(data_bytes),
+        .in_small_pages = in_small_pages_,
+        .holders = std::vector<KvPage*>(static_cast<std::size_t>(n_frames)),
+    }));
+    FrameSlab& slab = *slabs_.back();
+    std::byte* const data = slab.memory.get();
+    if (in_small_pages_) KeepSmallPages({data, slab.bytes});
     // From its beginning: what is behind takes no memory yet.
     for (int64_t i = n_frames; i-- > 0;)
-      unused_.emplace_back(this, data + i * data_bytes_, data + data_bytes + i * side_bytes_);
+      unused_.emplace_back(&slab, data + i * data_bytes_, data + data_bytes + i * side_bytes_);
   }
   PageFrame frame = std::move(unused_.back());
   unused_.pop_back();
@@ -45,12 +49,14 @@ PageFrame FrameStore::New() {
   return frame;
 }
 
+void FrameStore::GiveBack(PageFrame frame) noexcept {
+  SetHolder(frame, nullptr);
+  free_.push_back(std::move(frame));  // New made room
+}
+
 void FrameStore::Discard(PageFrame frame) noexcept {
-  const auto holds = [&](const Slab& slab) {
-    const std::byte* const begin = slab.memory.get();
-    return std::less_equal<>()(begin, frame.data()) && std::less<>()(frame.data(), begin + slab.bytes);
-  };
-  Slab& slab = *std::ranges::find_if(slabs_, holds);
+  SetHolder(frame, nullptr);
+  FrameSlab& slab = frame.slab();
   if (!std::exchange(slab.in_small_pages, true)) KeepSmallPages({slab.memory.get(), slab.bytes});
   DropContents({frame.data(), static_cast<std::size_t>(data_bytes_)});
   --n_frames_;

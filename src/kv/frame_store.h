@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,27 +12,39 @@
 namespace longheads {
 
 class FrameStore;
+class KvPage;
+
+// Of a store: frames side by side.
+struct FrameSlab {
+  FrameStore* store;
+  std::size_t index;  // among the store's
+  AlignedMemory memory;
+  std::size_t bytes;
+  bool in_small_pages;
+  std::vector<KvPage*> holders;  // FrameStore::SetHolder, of each frame
+};
 
 // Memory of one page, aligned for direct I/O; whoever has it may give it to another.
 class PageFrame {
  public:
   PageFrame() {}  // none
-  PageFrame(FrameStore* store, std::byte* data, std::byte* side) : store_(store), data_(data), side_(side) {}
+  PageFrame(FrameSlab* slab, std::byte* data, std::byte* side) : slab_(slab), data_(data), side_(side) {}
   PageFrame(PageFrame&& other) noexcept { *this = std::move(other); }
   PageFrame& operator=(PageFrame&& other) noexcept {
-    store_ = std::exchange(other.store_, nullptr);
+    slab_ = std::exchange(other.slab_, nullptr);
     data_ = std::exchange(other.data_, nullptr);
     side_ = other.side_;
     return *this;
   }
 
-  FrameStore* store() const { return store_; }  // whose it is
+  FrameSlab& slab() const { return *slab_; }
+  FrameStore* store() const { return slab_ != nullptr ? slab_->store : nullptr; }  // whose it is
   std::byte* data() const { return data_; }
   std::byte* side() const { return side_; }  // the bytes that belong to it beside those
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
-  FrameStore* store_ = nullptr;
+  FrameSlab* slab_ = nullptr;
   std::byte* data_ = nullptr;
   std::byte* side_ = nullptr;
 };
@@ -61,23 +74,35 @@ class FrameStore {
   // One that took no memory. Not zeroed. Throws std::bad_alloc. It stays where it is: frames know it.
   PageFrame New();
   // Frames of its own come back.
-  void GiveBack(PageFrame frame) noexcept { free_.push_back(std::move(frame)); }  // New made room
+  void GiveBack(PageFrame frame) noexcept;
   // What it held goes back to the system, and comes again in small pages of it.
   void Discard(PageFrame frame) noexcept;
 
+  // Whose page lies in the frame, until it comes back. Who discards a frame may want to move to it what lies
+  // in a later slab, so that there goes what the system has back, and the others stay in huge pages of it.
+  void SetHolder(const PageFrame& frame, KvPage* holder) noexcept { HolderOf(frame) = holder; }
+  // Of frames in later slabs than `frame`, the last slab first, until `moved(holder)` is true.
+  template <typename Moved>
+  void ForHoldersBehind(const PageFrame& frame, const Moved& moved) const {
+    for (std::size_t i = slabs_.size(); i-- > frame.slab().index + 1;) {
+      for (KvPage* const holder : slabs_[i]->holders) {
+        if (holder != nullptr && moved(*holder)) return;
+      }
+    }
+  }
+
  private:
-  struct Slab {
-    AlignedMemory memory;
-    std::size_t bytes;
-    bool in_small_pages;
-  };
+  KvPage*& HolderOf(const PageFrame& frame) const {
+    FrameSlab& slab = frame.slab();
+    return slab.holders[static_cast<std::size_t>((frame.data() - slab.memory.get()) / data_bytes_)];
+  }
 
   int64_t data_bytes_;
   int64_t side_bytes_;
   bool in_small_pages_;
   int64_t n_frames_ = 0;
-  std::vector<Slab> slabs_;
-  std::vector<PageFrame> unused_;  // of the slabs: not among the n_frames_
+  std::vector<std::unique_ptr<FrameSlab>> slabs_;  // frames know theirs
+  std::vector<PageFrame> unused_;                  // of the slabs: not among the n_frames_
   std::vector<PageFrame> free_;
 };
 

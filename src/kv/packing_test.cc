@@ -250,6 +250,37 @@ TEST_P(PackingTest, GivesWayToReservations) {
   EXPECT_GT(store.pool->MemoryBytes(), kFrames * 3 / 4 * kStride);
 }
 
+// What the system has back lies at the end: the rest stays in huge pages of it.
+TEST_P(PackingTest, PackedPagesMoveTogetherWhereMemoryBecomesLess) {
+  constexpr int kPages = kFrames * 5 / 4;
+  constexpr int64_t kToSlab = 128;
+  const Store store(kPages, GetParam());
+  std::mt19937 random(1);
+  for (int token = 0; token < 200; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+  ASSERT_GT(store.pool->n_packed(), kToSlab);  // in two slabs
+  const PinnedPage held = store.pool->ReadAsItLies(store.page(0));
+  ASSERT_EQ(held.data(), nullptr);
+  const std::byte* const planes = held.packed().planes;
+
+  KvReservation reserved(store.pool);
+  for (uint64_t pages = 1; pages <= kFrames / 3; ++pages) reserved.Set(pages * kStride);
+  EXPECT_EQ(held.packed().planes, planes);  // who is read stays where it is
+  EXPECT_LT(store.pool->n_packed(), kToSlab);
+  std::vector<const std::byte*> places;
+  for (int i = 1; i < kPages; ++i) {
+    if (!store.pool->IsNear(store.page(i))) continue;
+    const PinnedPage pinned = store.pool->ReadAsItLies(store.page(i));
+    if (pinned.data() == nullptr) places.push_back(pinned.packed().planes);
+  }
+  ASSERT_GT(places.size(), kToSlab / 2);
+  const auto [first, last] = std::ranges::minmax(places);
+  EXPECT_LT(last - first, kToSlab * PackedBf16Places(kGeometry.head_dim).planes_bytes);
+  alignas(64) std::byte scratch[2 * kNumbers];
+  for (int i = 0; i < kPages; ++i) {
+    EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i), scratch))) << i;
+  }
+}
+
 TEST(Packing, TellsOfAPageThatIsDamagedOnDisk) {
   const auto file = *TemporaryPageFile::Create(testing::TempDir(), kStride, /*most_bytes=*/0);
   const auto pool = KvPool::Create(kGeometry);

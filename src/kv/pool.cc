@@ -523,6 +523,7 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
       break;
     }
     page->frame_ = std::move(frame);
+    if (packed) packed_.SetHolder(packed, page);
     page->packed_ = std::move(packed);
     page->io_ = KvPage::Io::kReading;
     page->ahead_ = certain ? KvPage::Ahead::kPlanned : KvPage::Ahead::kForeseen;

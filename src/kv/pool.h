@@ -217,6 +217,11 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Throws std::bad_alloc.
   PageFrame FreeFrame(FrameStore& store);
   void GiveBack(PageFrame frame);
+  // To the system. A packed page from further behind moves to where one lay: so what is given back lies
+  // together, and the others stay in huge pages of the system, where readers find places sooner.
+  void Discard(PageFrame frame);
+  // Whether the page, if it lies further behind, lies in `frame` now, and `frame` is what it left.
+  bool MovePacked(KvPage& page, PageFrame& frame);
   // Frames of landing_, at most.
   int64_t MostLanding() const;
   // All that the page has in memory.
@@ -241,8 +246,14 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // where it has no place there.
   std::optional<PageTransfer> BeginWrite(KvPage& page);
 
-  // The page's numbers into packed_; whether they could.
+  // As far as is known the page's numbers can be packed, now.
+  static bool MayPack(const KvPage& page);
+  // They are, into packed_; whether they could. The caller has the page's frame.
   bool Pack(KvPage& page);
+  bool PackInto(KvPage& page, PageFrame& packed);
+  // The frame of a page that is packed into this one: neither goes back to the system. None where none of
+  // those used longest ago lies as it is.
+  PageFrame Exchange(PageFrame& packed);
   // Of these, so many at most, where memory is short.
   void PackSome(std::span<KvPage* const> pages, std::size_t most);
   // As it is again.

@@ -26,7 +26,7 @@ PageFrame KvPool::FreeFrame(FrameStore& store) {
   while (on_disk() && FrameBytes() + static_cast<uint64_t>(store.frame_bytes()) > most_bytes_) {
     FrameStore& other = frames_.n_free() > 0 ? frames_ : packed_;
     if (other.n_free() == 0) return {};
-    other.Discard(other.TakeFree());
+    Discard(other.TakeFree());
   }
   PageFrame frame = store.New();
   SeeWhatPresses();
@@ -37,10 +37,32 @@ void KvPool::GiveBack(PageFrame frame) {
   FrameStore& store = *frame.store();
   // All pages were pinned, or the memory became less.
   if (&store == &landing_ ? store.n_frames() > MostLanding() : HasSurplus()) {
-    store.Discard(std::move(frame));
+    Discard(std::move(frame));
   } else {
     store.GiveBack(std::move(frame));
   }
+}
+
+void KvPool::Discard(PageFrame frame) {
+  FrameStore& store = *frame.store();
+  if (&store == &packed_) {
+    store.ForHoldersBehind(frame, [&](KvPage& page) { return MovePacked(page, frame); });
+  }
+  store.Discard(std::move(frame));
+}
+
+bool KvPool::MovePacked(KvPage& page, PageFrame& frame) {
+  const uint32_t pins = page.pins_.load(std::memory_order_relaxed);
+  // Or it left its frame, which another page is about to have.
+  const bool is_behind = page.packed_ && page.packed_.slab().index > frame.slab().index;
+  if (!is_behind || page.io_ != KvPage::Io::kNone || !Retire(page)) return false;
+  const PackedBf16Places places(geometry_.head_dim);
+  std::memcpy(frame.data(), page.packed_.data(), static_cast<std::size_t>(places.planes_bytes));
+  std::memcpy(frame.side(), page.packed_.side(), static_cast<std::size_t>(places.rest_bytes()));
+  packed_.SetHolder(frame, &page);
+  std::swap(page.packed_, frame);
+  page.pins_.fetch_or(pins & ~KvPage::kPins, std::memory_order_release);
+  return true;
 }
 
 void KvPool::GiveBackFrames(KvPage& page) {
@@ -50,13 +72,13 @@ void KvPool::GiveBackFrames(KvPage& page) {
 
 void KvPool::DiscardSurplus() {
   for (FrameStore* const store : {&packed_, &frames_}) {
-    while (HasSurplus() && store->n_free() > 0) store->Discard(store->TakeFree());
+    while (HasSurplus() && store->n_free() > 0) Discard(store->TakeFree());
   }
   const bool spare = SparesKept();
   KvPage* const last = newest_;
   for (KvPage *next = oldest_, *page = nullptr; HasSurplus() && next != nullptr;) {
     page = std::exchange(next, next == last ? nullptr : next->newer_);
-    if (PageFrame left = Leave(*page, spare)) left.store()->Discard(std::move(left));
+    if (PageFrame left = Leave(*page, spare)) Discard(std::move(left));
   }
   while (landing_.n_frames() > MostLanding() && landing_.n_free() > 0) landing_.Discard(landing_.TakeFree());
 }
@@ -99,11 +121,12 @@ PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
   return {};
 }
 
+bool KvPool::MayPack(const KvPage& page) {
+  return page.frame_ && !page.dirty_ && page.io_ == KvPage::Io::kNone && page.packs_ && !page.pinned();
+}
+
 bool KvPool::Pack(KvPage& page) {
-  if (page.dirty_ || page.io_ != KvPage::Io::kNone || !page.packs_) return false;
-  const uint32_t told = page.pins_.load(std::memory_order_relaxed) & (KvPage::kUsed | KvPage::kPlanned);
-  if (!Retire(page)) return false;
-  page.pins_.fetch_or(told, std::memory_order_relaxed);  // it stays in memory
+  if (!MayPack(page)) return false;
   PageFrame packed = packed_.TakeFree();
   try {
     // Of those that go back to the system, what the page leaves is more than what it takes so.
@@ -112,13 +135,30 @@ bool KvPool::Pack(KvPage& page) {
   } catch (const std::bad_alloc&) {
   }
   if (!packed) return false;
-  if (page.frame_) page.packs_ = layout_->Pack(page.frame_.data(), {packed.data(), packed.side()});
-  if (!page.frame_ || !page.packs_) {  // to have made room it may have left itself
-    GiveBack(std::move(packed));
-    return false;
-  }
+  // To have made room it may have left itself.
+  if (MayPack(page) && PackInto(page, packed)) return true;
+  GiveBack(std::move(packed));
+  return false;
+}
+
+bool KvPool::PackInto(KvPage& page, PageFrame& packed) {
+  const uint32_t told = page.pins_.load(std::memory_order_relaxed) & (KvPage::kUsed | KvPage::kPlanned);
+  if (!Retire(page)) return false;
+  page.pins_.fetch_or(told, std::memory_order_relaxed);  // it stays in memory
+  page.packs_ = layout_->Pack(page.frame_.data(), {packed.data(), packed.side()});
+  if (!page.packs_) return false;
+  packed_.SetHolder(packed, &page);
   page.packed_ = std::move(packed);
   return true;
+}
+
+PageFrame KvPool::Exchange(PageFrame& packed) {
+  int64_t chances = kMostChances;
+  for (KvPage* page = oldest_; page != nullptr && chances > 0; page = page->newer_, --chances) {
+    if (page->frame_.store() != &frames_ || !MayPack(*page)) continue;
+    if (PackInto(*page, packed)) return std::move(page->frame_);
+  }
+  return {};
 }
 
 void KvPool::PackSome(std::span<KvPage* const> pages, std::size_t most) {
@@ -144,7 +184,10 @@ PageFrame KvPool::Vacate(FrameStore& store, Evict which) {
     if (!left) left = EvictOne(which);
     if (!left) return {};
     if (left.store() == &store && !HasSurplus()) return left;
-    left.store()->Discard(std::move(left));
+    if (&store == &frames_ && left.store() == &packed_ && !HasSurplus()) {
+      if (PageFrame frame = Exchange(left)) return frame;
+    }
+    Discard(std::move(left));
     if (PageFrame frame = FreeFrame(store)) return frame;
   }
 }
