@@ -145,6 +145,7 @@ void FreeLines(void* lines) noexcept {
 
 void DropContents(std::span<std::byte> memory) { madvise(memory.data(), memory.size(), MADV_DONTNEED); }
 void KeepSmallPages(std::span<std::byte> memory) { madvise(memory.data(), memory.size(), MADV_NOHUGEPAGE); }
+void AllowHugePages(std::span<std::byte> memory) { madvise(memory.data(), memory.size(), MADV_HUGEPAGE); }
 
 uint64_t PeakMemory() {
   std::ifstream status("/proc/self/status");

@@ -49,6 +49,7 @@ void DropContents(std::span<std::byte> memory);
 // From now on in small pages of the system: it may make a huge one of any of them at any time, and so take
 // anew what was dropped beside.
 void KeepSmallPages(std::span<std::byte> memory);
+void AllowHugePages(std::span<std::byte> memory);  // again
 
 // ---- For tests ----
 

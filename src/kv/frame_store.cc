@@ -1,6 +1,8 @@
 #include "kv/frame_store.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "kv/page_file.h"
 
@@ -46,7 +48,16 @@ PageFrame FrameStore::New() {
   PageFrame frame = std::move(unused_.back());
   unused_.pop_back();
   ++n_frames_;
+  ++frame.slab().n_frames;
   return frame;
+}
+
+void FrameStore::SetHolder(const PageFrame& frame, KvPage* holder) noexcept {
+  FrameSlab& slab = frame.slab();
+  KvPage* const before = std::exchange(HolderOf(frame), holder);
+  slab.n_held += (holder != nullptr ? 1 : 0) - (before != nullptr ? 1 : 0);
+  if (holder != nullptr) n_held_slabs_ = std::max(n_held_slabs_, slab.index + 1);
+  while (n_held_slabs_ > 0 && slabs_[n_held_slabs_ - 1]->n_held == 0) --n_held_slabs_;
 }
 
 void FrameStore::GiveBack(PageFrame frame) noexcept {
@@ -57,10 +68,20 @@ void FrameStore::GiveBack(PageFrame frame) noexcept {
 void FrameStore::Discard(PageFrame frame) noexcept {
   SetHolder(frame, nullptr);
   FrameSlab& slab = frame.slab();
-  if (!std::exchange(slab.in_small_pages, true)) KeepSmallPages({slab.memory.get(), slab.bytes});
+  const std::span<std::byte> all{slab.memory.get(), slab.bytes};
+  if (!std::exchange(slab.in_small_pages, true)) KeepSmallPages(all);
   DropContents({frame.data(), static_cast<std::size_t>(data_bytes_)});
   --n_frames_;
   unused_.push_back(std::move(frame));
+  if (--slab.n_frames > 0 || in_small_pages_) return;
+  // As a new one: its frames are used again from its beginning, one behind the other, once no other slab has
+  // any that were discarded.
+  AllowHugePages(all);
+  slab.in_small_pages = false;
+  const auto others = std::stable_partition(unused_.begin(), unused_.end(),
+                                            [&](const PageFrame& unused) { return &unused.slab() == &slab; });
+  std::sort(unused_.begin(), others,
+            [](const PageFrame& a, const PageFrame& b) { return a.data() > b.data(); });
 }
 
 }  // namespace longheads

@@ -22,6 +22,8 @@ struct FrameSlab {
   std::size_t bytes;
   bool in_small_pages;
   std::vector<KvPage*> holders;  // FrameStore::SetHolder, of each frame
+  int64_t n_held = 0;            // of them, those that are there
+  int64_t n_frames = 0;          // that take memory
 };
 
 // Memory of one page, aligned for direct I/O; whoever has it may give it to another.
@@ -75,16 +77,19 @@ class FrameStore {
   PageFrame New();
   // Frames of its own come back.
   void GiveBack(PageFrame frame) noexcept;
-  // What it held goes back to the system, and comes again in small pages of it.
+  // What it held goes back to the system, and comes again in small pages of it while the slab has others.
   void Discard(PageFrame frame) noexcept;
 
-  // Whose page lies in the frame, until it comes back. Who discards a frame may want to move to it what lies
-  // in a later slab, so that there goes what the system has back, and the others stay in huge pages of it.
-  void SetHolder(const PageFrame& frame, KvPage* holder) noexcept { HolderOf(frame) = holder; }
-  // Of frames in later slabs than `frame`, the last slab first, until `moved(holder)` is true.
+  // Whose page lies in the frame, as far as the store is told: it forgets frames that come back. Who discards
+  // a frame may want to move to it what lies in a later slab, so that there goes what the system has back,
+  // and the others stay in huge pages of it.
+  void SetHolder(const PageFrame& frame, KvPage* holder) noexcept;
+  // Of frames in later slabs than `frame`, the last slab first, until `moved(holder)` is true. A holder's
+  // page may have left its frame, for whoever has that now.
   template <typename Moved>
   void ForHoldersBehind(const PageFrame& frame, const Moved& moved) const {
-    for (std::size_t i = slabs_.size(); i-- > frame.slab().index + 1;) {
+    for (std::size_t i = n_held_slabs_; i-- > frame.slab().index + 1;) {
+      if (slabs_[i]->n_held == 0) continue;
       for (KvPage* const holder : slabs_[i]->holders) {
         if (holder != nullptr && moved(*holder)) return;
       }
@@ -102,6 +107,7 @@ class FrameStore {
   bool in_small_pages_;
   int64_t n_frames_ = 0;
   std::vector<std::unique_ptr<FrameSlab>> slabs_;  // frames know theirs
+  std::size_t n_held_slabs_ = 0;                   // up to the last that has a holder
   std::vector<PageFrame> unused_;                  // of the slabs: not among the n_frames_
   std::vector<PageFrame> free_;
 };

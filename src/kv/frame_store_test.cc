@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstddef>
 #include <vector>
 
 #include "kv/page.h"
@@ -56,6 +57,24 @@ TEST(FrameStore, WhatWasDiscardedComesBeforeWhatWasNeverUsed) {
   store.Discard(std::move(frames[7]));
   EXPECT_EQ(store.bytes(), bytes - 4096);
   EXPECT_EQ(store.New().data(), data);
+}
+
+// In huge pages of the system the first that is used takes memory for its neighbours.
+TEST(FrameStore, ASlabThatHasNoneLeftIsUsedAgainFromItsBeginning) {
+  FrameStore store(4096);
+  std::vector<PageFrame> frames;
+  std::vector<std::byte*> places;
+  for (std::size_t i = 0; i < 2 * kToSlab; ++i) {
+    frames.push_back(store.New());
+    places.push_back(frames.back().data());
+  }
+  for (std::size_t i = 0; i < kToSlab; ++i) {
+    if (i % 32 == 0) store.Discard(std::move(frames[i]));
+    store.Discard(std::move(frames[kToSlab + i * 37 % kToSlab]));
+  }
+  EXPECT_EQ(store.bytes(), (kToSlab - 4) * 4096);
+  for (const std::size_t i : {96, 64, 32, 0}) EXPECT_EQ(store.New().data(), places[i]);
+  for (std::size_t i = kToSlab; i < 2 * kToSlab; ++i) EXPECT_EQ(store.New().data(), places[i]);
 }
 
 }  // namespace

@@ -360,10 +360,14 @@ const std::byte* KvPool::Peek(KvPage& page, int64_t offset) const {
   return data;
 }
 
-bool KvPool::Retire(KvPage& page) {
-  uint32_t pins = page.pins_.load(std::memory_order_relaxed);
-  return (pins & KvPage::kPins) == 0 &&
-         page.pins_.compare_exchange_strong(pins, 0, std::memory_order_acquire, std::memory_order_relaxed);
+bool KvPool::Retire(KvPage& page, uint32_t* pins) {
+  uint32_t before = page.pins_.load(std::memory_order_relaxed);
+  if ((before & KvPage::kPins) != 0 ||
+      !page.pins_.compare_exchange_strong(before, 0, std::memory_order_acquire, std::memory_order_relaxed)) {
+    return false;
+  }
+  if (pins != nullptr) *pins = before;
+  return true;
 }
 
 PinnedPage KvPool::Pin(KvPage& page) {

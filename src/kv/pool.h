@@ -194,7 +194,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Without the lock, where nobody else changes the page's place; whether it could.
   bool PinReady(KvPage& page);
   // It may leave its frame: nobody has it pinned, and from now on nobody can but with the lock.
-  static bool Retire(KvPage& page);
+  // `pins` is what they were then.
+  static bool Retire(KvPage& page, uint32_t* pins = nullptr);
   bool WritesPress() const;
   void SeeWhatPresses();
   // Into memory, the lock let go meanwhile; whether it had to come from disk.

@@ -52,16 +52,16 @@ void KvPool::Discard(PageFrame frame) {
 }
 
 bool KvPool::MovePacked(KvPage& page, PageFrame& frame) {
-  const uint32_t pins = page.pins_.load(std::memory_order_relaxed);
+  uint32_t pins = 0;
   // Or it left its frame, which another page is about to have.
   const bool is_behind = page.packed_ && page.packed_.slab().index > frame.slab().index;
-  if (!is_behind || page.io_ != KvPage::Io::kNone || !Retire(page)) return false;
+  if (!is_behind || page.io_ != KvPage::Io::kNone || !Retire(page, &pins)) return false;
   const PackedBf16Places places(geometry_.head_dim);
   std::memcpy(frame.data(), page.packed_.data(), static_cast<std::size_t>(places.planes_bytes));
   std::memcpy(frame.side(), page.packed_.side(), static_cast<std::size_t>(places.rest_bytes()));
   packed_.SetHolder(frame, &page);
   std::swap(page.packed_, frame);
-  page.pins_.fetch_or(pins & ~KvPage::kPins, std::memory_order_release);
+  page.pins_.fetch_or(pins, std::memory_order_release);  // nobody had it pinned
   return true;
 }
 
@@ -142,9 +142,9 @@ bool KvPool::Pack(KvPage& page) {
 }
 
 bool KvPool::PackInto(KvPage& page, PageFrame& packed) {
-  const uint32_t told = page.pins_.load(std::memory_order_relaxed) & (KvPage::kUsed | KvPage::kPlanned);
-  if (!Retire(page)) return false;
-  page.pins_.fetch_or(told, std::memory_order_relaxed);  // it stays in memory
+  uint32_t pins = 0;
+  if (!Retire(page, &pins)) return false;
+  page.pins_.fetch_or(pins & (KvPage::kUsed | KvPage::kPlanned), std::memory_order_relaxed);  // it stays
   page.packs_ = layout_->Pack(page.frame_.data(), {packed.data(), packed.side()});
   if (!page.packs_) return false;
   packed_.SetHolder(packed, &page);

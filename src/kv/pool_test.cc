@@ -303,6 +303,9 @@ TEST(KvPool, MemoryThatWentBackInPartStaysInSmallPages) {
   const Store store(kPages);
   const auto pages = store.Filled(kPages);
   store.FlushOnceNothingFails(pages);
+  std::vector<KvPage*> used;  // last, and all over the memory
+  for (std::size_t i = 0; i < kPages; i += kPages / kFewer) used.push_back(pages[i].get());
+  store.pool->ReadAhead(used, KvPool::Asked::kForCertain);
   const int64_t before = InSmallPages();
   KvReservation reservation(store.pool);
   reservation.Set(static_cast<uint64_t>((kPages - kFewer) * stride));
