@@ -1,6 +1,7 @@
 #include "kv/frame_store.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -22,33 +23,57 @@ PageFrame FrameStore::TakeFree() {
   return frame;
 }
 
-PageFrame FrameStore::New() {
-  if (unused_.empty()) {
-    const int64_t n_frames = std::min(kMostSlabFrames, (kSlabBytes + data_bytes_ - 1) / data_bytes_);
-    const std::size_t n = (slabs_.size() + 1) * static_cast<std::size_t>(n_frames);
-    unused_.reserve(n);
-    free_.reserve(n);
-    // What is not written to takes no memory, but for the rest of a huge page.
-    const int64_t data_bytes = n_frames * data_bytes_;
-    slabs_.push_back(std::make_unique<FrameSlab>(FrameSlab{
-        .store = this,
-        .index = slabs_.size(),
-        .memory = AllocateAligned(static_cast<std::size_t>(n_frames * frame_bytes()), kDirectAlignment),
-        .bytes = static_cast<std::size_t>(data_bytes),
-        .in_small_pages = in_small_pages_,
-        .holders = std::vector<KvPage*>(static_cast<std::size_t>(n_frames)),
-    }));
-    FrameSlab& slab = *slabs_.back();
-    std::byte* const data = slab.memory.get();
-    if (in_small_pages_) KeepSmallPages({data, slab.bytes});
-    // From its beginning: what is behind takes no memory yet.
-    for (int64_t i = n_frames; i-- > 0;)
-      unused_.emplace_back(&slab, data + i * data_bytes_, data + data_bytes + i * side_bytes_);
+void FrameStore::AddSlab() {
+  const int64_t n_frames = std::min(kMostSlabFrames, (kSlabBytes + data_bytes_ - 1) / data_bytes_);
+  const auto n = static_cast<std::size_t>(n_frames);
+  const std::size_t n_slabs = slabs_.size() + 1;
+  free_.reserve(n_slabs * n);
+  used_in_part_.reserve(n_slabs);
+  empty_.reserve(n_slabs);
+  // What is not written to takes no memory, but for the rest of a huge page.
+  const int64_t data_bytes = n_frames * data_bytes_;
+  auto slab = std::make_unique<FrameSlab>(FrameSlab{
+      .store = this,
+      .index = slabs_.size(),
+      .memory = AllocateAligned(static_cast<std::size_t>(n_frames * frame_bytes()), kDirectAlignment),
+      .bytes = static_cast<std::size_t>(data_bytes),
+      .in_small_pages = in_small_pages_,
+      .holders = std::vector<KvPage*>(n),
+      .unused = {},
+  });
+  std::byte* const data = slab->memory.get();
+  if (in_small_pages_) KeepSmallPages({data, slab->bytes});
+  // From its beginning: what is behind takes no memory yet.
+  slab->unused.reserve(n);
+  for (int64_t i = n_frames; i-- > 0;)
+    slab->unused.emplace_back(slab.get(), data + i * data_bytes_, data + data_bytes + i * side_bytes_);
+  slabs_.push_back(std::move(slab));
+  empty_.push_back(slabs_.back().get());
+}
+
+FrameSlab& FrameStore::SlabToUse() {
+  for (; !used_in_part_.empty(); used_in_part_.pop_back()) {
+    FrameSlab& slab = *used_in_part_.back();
+    if (slab.n_frames > 0 && !slab.unused.empty()) return slab;
+    slab.is_listed = false;
   }
-  PageFrame frame = std::move(unused_.back());
-  unused_.pop_back();
+  if (empty_.empty()) AddSlab();
+  FrameSlab& slab = *empty_.back();
+  empty_.pop_back();
+  List(slab);
+  return slab;
+}
+
+void FrameStore::List(FrameSlab& slab) noexcept {
+  if (!std::exchange(slab.is_listed, true)) used_in_part_.push_back(&slab);  // AddSlab made room
+}
+
+PageFrame FrameStore::New() {
+  FrameSlab& slab = SlabToUse();
+  PageFrame frame = std::move(slab.unused.back());
+  slab.unused.pop_back();
   ++n_frames_;
-  ++frame.slab().n_frames;
+  ++slab.n_frames;
   return frame;
 }
 
@@ -62,7 +87,7 @@ void FrameStore::SetHolder(const PageFrame& frame, KvPage* holder) noexcept {
 
 void FrameStore::GiveBack(PageFrame frame) noexcept {
   SetHolder(frame, nullptr);
-  free_.push_back(std::move(frame));  // New made room
+  free_.push_back(std::move(frame));  // AddSlab made room
 }
 
 void FrameStore::Discard(PageFrame frame) noexcept {
@@ -71,17 +96,15 @@ void FrameStore::Discard(PageFrame frame) noexcept {
   const std::span<std::byte> all{slab.memory.get(), slab.bytes};
   if (!std::exchange(slab.in_small_pages, true)) KeepSmallPages(all);
   DropContents({frame.data(), static_cast<std::size_t>(data_bytes_)});
+  slab.unused.push_back(std::move(frame));
   --n_frames_;
-  unused_.push_back(std::move(frame));
-  if (--slab.n_frames > 0 || in_small_pages_) return;
-  // As a new one: its frames are used again from its beginning, one behind the other, once no other slab has
-  // any that were discarded.
+  if (--slab.n_frames > 0) return List(slab);
+  // As a new one.
+  std::ranges::sort(slab.unused, std::greater<>(), &PageFrame::data);
+  empty_.push_back(&slab);
+  if (in_small_pages_) return;
   AllowHugePages(all);
   slab.in_small_pages = false;
-  const auto others = std::stable_partition(unused_.begin(), unused_.end(),
-                                            [&](const PageFrame& unused) { return &unused.slab() == &slab; });
-  std::sort(unused_.begin(), others,
-            [](const PageFrame& a, const PageFrame& b) { return a.data() > b.data(); });
 }
 
 }  // namespace longheads

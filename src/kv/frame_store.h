@@ -13,18 +13,7 @@ namespace longheads {
 
 class FrameStore;
 class KvPage;
-
-// Of a store: frames side by side.
-struct FrameSlab {
-  FrameStore* store;
-  std::size_t index;  // among the store's
-  AlignedMemory memory;
-  std::size_t bytes;
-  bool in_small_pages;
-  std::vector<KvPage*> holders;  // FrameStore::SetHolder, of each frame
-  int64_t n_held = 0;            // of them, those that are there
-  int64_t n_frames = 0;          // that take memory
-};
+struct FrameSlab;
 
 // Memory of one page, aligned for direct I/O; whoever has it may give it to another.
 class PageFrame {
@@ -40,7 +29,7 @@ class PageFrame {
   }
 
   FrameSlab& slab() const { return *slab_; }
-  FrameStore* store() const { return slab_ != nullptr ? slab_->store : nullptr; }  // whose it is
+  inline FrameStore* store() const;  // whose it is
   std::byte* data() const { return data_; }
   std::byte* side() const { return side_; }  // the bytes that belong to it beside those
   explicit operator bool() const { return data_ != nullptr; }
@@ -50,6 +39,22 @@ class PageFrame {
   std::byte* data_ = nullptr;
   std::byte* side_ = nullptr;
 };
+
+// Of a store: frames side by side.
+struct FrameSlab {
+  FrameStore* store;
+  std::size_t index;  // among the store's
+  AlignedMemory memory;
+  std::size_t bytes;
+  bool in_small_pages;
+  std::vector<KvPage*> holders;   // FrameStore::SetHolder, of each frame
+  int64_t n_held = 0;             // of them, those that are there
+  int64_t n_frames = 0;           // that take memory
+  std::vector<PageFrame> unused;  // those that take none
+  bool is_listed = false;         // in FrameStore::used_in_part_
+};
+
+FrameStore* PageFrame::store() const { return slab_ != nullptr ? slab_->store : nullptr; }
 
 // Frames of one size. They lie side by side in slabs: one by one, each would take a page of the system's more
 // for the allocator's sake, and in huge pages of the system a transfer is one piece of memory and not
@@ -97,6 +102,10 @@ class FrameStore {
   }
 
  private:
+  // One that has unused frames. Throws std::bad_alloc.
+  FrameSlab& SlabToUse();
+  void AddSlab();
+  void List(FrameSlab& slab) noexcept;  // in used_in_part_
   KvPage*& HolderOf(const PageFrame& frame) const {
     FrameSlab& slab = frame.slab();
     return slab.holders[static_cast<std::size_t>((frame.data() - slab.memory.get()) / data_bytes_)];
@@ -108,7 +117,10 @@ class FrameStore {
   int64_t n_frames_ = 0;
   std::vector<std::unique_ptr<FrameSlab>> slabs_;  // frames know theirs
   std::size_t n_held_slabs_ = 0;                   // up to the last that has a holder
-  std::vector<PageFrame> unused_;                  // of the slabs: not among the n_frames_
+  // Slabs that have unused frames: those that have others, too, among which there may be some that have not
+  // by now; and the rest, whose frames are used from the first on.
+  std::vector<FrameSlab*> used_in_part_;
+  std::vector<FrameSlab*> empty_;
   std::vector<PageFrame> free_;
 };
 

@@ -253,7 +253,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   bool Pack(KvPage& page);
   bool PackInto(KvPage& page, PageFrame& packed);
   // The frame of a page that is packed into this one: neither goes back to the system. None where none of
-  // those used longest ago lies as it is.
+  // those used longest ago lies as it is and can be packed now.
   PageFrame Exchange(PageFrame& packed);
   // Of these, so many at most, where memory is short.
   void PackSome(std::span<KvPage* const> pages, std::size_t most);
