@@ -5,7 +5,6 @@
 #include <new>
 #include <utility>
 
-#include "base/pause.h"
 #include "kv/pool.h"
 
 namespace longheads {

@@ -312,6 +312,21 @@ TEST(KvPool, MemoryThatWentBackInPartStaysInSmallPages) {
   EXPECT_GE(InSmallPages() - before, (kPages - kFewer) * stride);
 }
 
+// Else all would be in small pages in the end, as memory comes and goes.
+TEST(KvPool, MemoryThatWentBackAsAWholeMayLieInHugePagesAgain) {
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) GTEST_SKIP() << "no huge pages here";
+  constexpr int64_t kPages = 4000, kFewer = 500;
+  const int64_t stride = kGeometry.PageStride();
+  const Store store(kPages);
+  const auto pages = store.Filled(kPages);
+  store.FlushOnceNothingFails(pages);
+  const int64_t before = InSmallPages();
+  KvReservation reservation(store.pool);
+  reservation.Set(
+      static_cast<uint64_t>((kPages - kFewer) * stride));  // of those used longest ago, side by side
+  EXPECT_LT(InSmallPages() - before, (kPages - kFewer) * stride / 4);
+}
+
 TEST(KvPool, WhatIsReservedIsTakenFromItsPagesAndGoesBackToTheSystem) {
   constexpr int64_t kPages = 4000, kFewer = 500;
   const int64_t stride = kGeometry.PageStride();
