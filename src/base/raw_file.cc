@@ -155,13 +155,15 @@ Error FileError(std::string_view path, std::string_view doing, int error) noexce
 RawFile::RawFile(RawFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
-      direct_descriptor_(std::exchange(other.direct_descriptor_, -1)) {}
+      direct_descriptor_(std::exchange(other.direct_descriptor_, -1)),
+      direct_unit_(other.direct_unit_) {}
 
 RawFile& RawFile::operator=(RawFile&& other) noexcept {
   RawFile taken(std::move(other));
   std::swap(path_, taken.path_);
   std::swap(descriptor_, taken.descriptor_);
   std::swap(direct_descriptor_, taken.direct_descriptor_);
+  std::swap(direct_unit_, taken.direct_unit_);
   return *this;
 }
 
@@ -199,15 +201,29 @@ Result<RawFile> RawFile::Temporary(const std::string& folder, bool direct) {
   return file;
 }
 
+// Of sizes and offsets; kDirectAlignment where the system does not tell.
+static uint64_t DirectUnit([[maybe_unused]] int descriptor) {
+#ifdef STATX_DIOALIGN
+  struct statx info = {};
+  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
+      (info.stx_mask & STATX_DIOALIGN) != 0 && info.stx_dio_offset_align > 0) {
+    return std::min<uint64_t>(info.stx_dio_offset_align, kDirectAlignment);
+  }
+#endif
+  return kDirectAlignment;
+}
+
 // A second open of the same file, which may have no name (any more). Where it cannot be had, all goes through
 // the cache.
 void RawFile::OpenDirect(bool writable) {
   direct_descriptor_ = OpenDescriptor(FileCall::kReopenDirect, fmt::format("/proc/self/fd/{}", descriptor_),
                                       path_, (writable ? O_RDWR : O_RDONLY) | O_DIRECT);
+  if (direct()) direct_unit_ = DirectUnit(direct_descriptor_);
 }
 
-bool RawFile::GoesDirect(uint64_t offset, const void* address, uint64_t size) const {
-  return direct() && (offset | reinterpret_cast<uintptr_t>(address) | size) % kDirectAlignment == 0;
+bool RawFile::GoesDirect(uint64_t offset, const void* address, uint64_t size, uint64_t unit) const {
+  return direct() && (offset | size) % unit == 0 &&
+         reinterpret_cast<uintptr_t>(address) % kDirectAlignment == 0;
 }
 
 Status RawFile::PRead(uint64_t offset, std::span<std::byte> to) const {
@@ -223,7 +239,7 @@ Status RawFile::PRead(uint64_t offset, std::span<std::byte> to) const {
         return pread(descriptor, to.data(), most, static_cast<off_t>(offset));
       });
     };
-    const bool goes_direct = GoesDirect(offset, to.data(), to.size());
+    const bool goes_direct = GoesDirect(offset, to.data(), to.size(), direct_unit_);
     int64_t done = read_from(goes_direct ? direct_descriptor_ : descriptor_);
     // Larger blocks than ours.
     if (done == -EINVAL && goes_direct) done = read_from(descriptor_);
@@ -255,7 +271,7 @@ Status RawFile::PWrite(uint64_t offset, std::span<const std::byte> from) const {
         return pwrite(descriptor, from.data(), most, static_cast<off_t>(offset));
       });
     };
-    const bool goes_direct = GoesDirect(offset, from.data(), from.size());
+    const bool goes_direct = GoesDirect(offset, from.data(), from.size(), kDirectAlignment);
     int64_t done = write_to(goes_direct ? direct_descriptor_ : descriptor_);
     if (done == -EINVAL && goes_direct) done = write_to(descriptor_);
     if (done == 0) done = -ENOSPC;  // a regular file takes nothing only where nothing fits

@@ -16,8 +16,8 @@
 
 namespace longheads {
 
-// Direct I/O wants offsets, sizes and addresses that are multiples of this (of the disk's block, which is
-// never larger where Linux mounts it).
+// Direct I/O takes offsets, sizes and addresses that are multiples of this (it wants those of the disk's
+// block, which is never larger where Linux mounts it).
 inline constexpr uint64_t kDirectAlignment = 4096;
 
 class RawFile {
@@ -49,8 +49,9 @@ class RawFile {
 
   // Exactly these bytes, whatever the system does in pieces. PRead and PWrite may be called by several
   // threads at once. A transfer whose offset, size and address are multiples of kDirectAlignment goes past
-  // the cache where direct() holds; any other goes through it, and both see each other's bytes. Reading
-  // beyond the end is an error (kIo) that says how long the file is.
+  // the cache where direct() holds, and so does a reading whose offset and size are those of direct_unit();
+  // any other goes through it, and both see each other's bytes. Reading beyond the end is an error (kIo) that
+  // says how long the file is.
   Status PRead(uint64_t offset, std::span<std::byte> to) const;
   Status PWrite(uint64_t offset, std::span<const std::byte> from) const;
 
@@ -71,6 +72,10 @@ class RawFile {
   bool direct() const { return direct_descriptor_ >= 0; }
   // As given to Open; of a temporary, its folder. For messages.
   const std::string& path() const { return path_; }
+  // What direct I/O wants of offsets and sizes: multiples of what the disk asks for, where the system tells
+  // of it (Linux 6.1), else of kDirectAlignment. For readings: a file system may have to complete what is
+  // written of one of its blocks.
+  uint64_t direct_unit() const { return direct_unit_; }
   // For asynchronous I/O on aligned pieces: bypasses the cache where direct() holds. Whoever uses it asks
   // InstalledFileFaults() himself.
   int descriptor() const { return direct() ? direct_descriptor_ : descriptor_; }
@@ -78,11 +83,12 @@ class RawFile {
  private:
   explicit RawFile(std::string path) : path_(std::move(path)) {}
   void OpenDirect(bool writable);
-  bool GoesDirect(uint64_t offset, const void* address, uint64_t size) const;
+  bool GoesDirect(uint64_t offset, const void* address, uint64_t size, uint64_t unit) const;
 
   std::string path_;
   int descriptor_ = -1;
   int direct_descriptor_ = -1;  // the same file, opened a second time
+  uint64_t direct_unit_ = kDirectAlignment;
 };
 
 // Gives `from` the name `to`, in one step, in place of what had it. SyncFolderOf(to) makes it last.

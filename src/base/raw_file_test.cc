@@ -177,6 +177,24 @@ TEST_F(RawFileTest, DirectTransfersAndCachedOnesSeeEachOther) {
   EXPECT_EQ(Read(file, 4096 + 10, 6), "111111");
 }
 
+TEST_F(RawFileTest, ABlockOfTheDiskIsReadPastTheCache) {
+  const RawFile file = Open("f", Mode::kCreate, /*direct=*/true);
+  const uint64_t unit = file.direct_unit();
+  ASSERT_TRUE(unit > 0 && kDirectAlignment % unit == 0) << unit;
+  if (!file.direct()) GTEST_SKIP() << folder_ << " lies on a file system without direct I/O";
+  ASSERT_TRUE(file.PWrite(0, AlignedBytes(4096, '1').span()));
+  ASSERT_TRUE(file.PWrite(4096, AlignedBytes(4096, '2').span()));
+  std::vector<int> descriptors;
+  const ScriptedFaults faults([&](const FileOperation& operation) {
+    descriptors.push_back(operation.descriptor);
+    return FileFaults::Verdict{};
+  });
+  const AlignedBytes block(unit);
+  ASSERT_TRUE(file.PRead(4096 - unit, block.span()));
+  EXPECT_EQ(std::memcmp(block.span().data(), AlignedBytes(unit, '1').span().data(), unit), 0);
+  EXPECT_EQ(descriptors, std::vector{file.descriptor()});
+}
+
 TEST_F(RawFileTest, ShortTransfersAreCarriedOn) {
   for (const uint64_t most : {uint64_t{1}, uint64_t{1000}, uint64_t{4096}}) {
     for (const bool direct : {false, true}) {

@@ -144,7 +144,7 @@ TEST_P(PackingTest, FewerBytesComeFromDisk) {
   const PackedBf16Places places(kGeometry.head_dim);
   Store store(kPages, GetParam());
   const uint64_t bytes = BytesOfAPage(store);
-  EXPECT_LT(bytes, places.planes_bytes + places.rest_bytes() + kDirectAlignment);
+  EXPECT_LT(bytes, places.planes_bytes + places.rest_bytes() + store.pool->file()->file().direct_unit());
   EXPECT_LT(bytes, kStride * 5 / 6);
   EXPECT_EQ(store.pool->n_packed(), 0);  // in memory they are as they were
   std::mt19937 random(1);

@@ -56,34 +56,47 @@ class KvPage {
   static constexpr uint32_t kPins = kPlanned - 1;
   bool pinned() const { return (pins_.load(std::memory_order_acquire) & kPins) != 0; }
 
+  // First what is looked at of every page that is planned, and of its neighbours: Fetch.
   std::atomic<uint32_t> pins_ = 0;
-  // Where it lies as it is, or packed: in one of them, and in none where it is on disk alone, or nothing was
-  // written to it yet. Both while it is read to be packed.
-  PageFrame frame_;
-  PageFrame packed_;
-  PageFrame image_;     // packed, as it goes to disk; while it does
-  bool packs_ = true;   // as far as is known: it was never tried in vain
-  bool dirty_ = false;  // not on disk as it is in memory
-  bool in_memory() const { return (frame_ || packed_) && io_ != Io::kReading; }
+  Io io_ = Io::kNone;
   Ahead ahead_ = Ahead::kNo;
-  int keepers_ = 0;                       // those for whom it goes only where nothing else can
-  std::optional<std::size_t> for_token_;  // KvPool::KeepForToken, which counts as one: the table
+  bool packs_ = true;  // as far as is known: it was never tried in vain
   // How many generated tokens' plans named it since it came, up to kMostPlans, less how often it was passed
   // over since: what is read again and again stays longer than what was read last. kUnplanned: none did.
   static constexpr int8_t kUnplanned = -1;
   static constexpr int8_t kMostPlans = 4;
   int8_t plans_ = kUnplanned;
-  Io io_ = Io::kNone;
-  bool awaited_ = false;            // somebody sleeps until its reading ends
-  std::shared_ptr<PageFile> file_;  // null: nowhere on disk
-  uint64_t offset_ = 0;
-  bool packed_there_ = false;
-  std::optional<uint64_t> next_place_;  // of the pool's file, for when it is written
-  uint64_t checksum_ = 0;
-  std::optional<Error> failed_;  // why it did not come; for the next who asks
   // Neighbours among the pages in memory, the one used longest ago first.
   KvPage* older_ = nullptr;
   KvPage* newer_ = nullptr;
+  // Where it lies as it is, or packed: in one of them, and in none where it is on disk alone, or nothing was
+  // written to it yet. Both while it is read to be packed.
+  PageFrame frame_;
+  PageFrame packed_;
+  bool in_memory() const { return (frame_ || packed_) && io_ != Io::kReading; }
+
+  bool dirty_ = false;    // not on disk as it is in memory
+  bool awaited_ = false;  // somebody sleeps until its reading ends
+  bool packed_there_ = false;
+  int keepers_ = 0;                       // those for whom it goes only where nothing else can
+  std::optional<std::size_t> for_token_;  // KvPool::KeepForToken, which counts as one: the table
+  PageFrame image_;                       // packed, as it goes to disk; while it does
+  std::shared_ptr<PageFile> file_;        // null: nowhere on disk
+  uint64_t offset_ = 0;
+  std::optional<uint64_t> next_place_;  // of the pool's file, for when it is written
+  uint64_t checksum_ = 0;
+  std::optional<Error> failed_;  // why it did not come; for the next who asks
+
+  // Asks for what a plan looks at, all at once: one after the other, each would be waited for.
+  void Fetch() const {
+    __builtin_prefetch(&pins_);
+    __builtin_prefetch(&packed_);
+  }
+  // And for what is changed in its neighbours where it moves among them.
+  void FetchNeighbours() const {
+    __builtin_prefetch(older_, /*rw=*/1);
+    __builtin_prefetch(newer_, /*rw=*/1);
+  }
 };
 
 }  // namespace longheads

@@ -27,13 +27,15 @@ constexpr uint64_t kLeastForHuge = uint64_t{64} << 20;
 constexpr std::size_t kPackedForOne = 4;
 constexpr std::size_t kMostPacked = 16;
 
-// What a packed page takes on disk; 0 where it is not packed there.
+uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// Of a packed page on disk; 0 where it is not packed there.
 int64_t ImageBytes(const KvGeometry& geometry, const PageLayout& layout) {
   if (!layout.packs()) return 0;
   const PackedBf16Places places(geometry.head_dim);
-  constexpr auto kUnit = static_cast<int64_t>(kDirectAlignment);
-  const int64_t bytes = (places.planes_bytes + places.rest_bytes() + kUnit - 1) / kUnit * kUnit;
-  return bytes < geometry.PageStride() ? bytes : 0;
+  const int64_t bytes = places.planes_bytes + places.rest_bytes();
+  const uint64_t read = RoundUp(static_cast<uint64_t>(bytes), kDirectAlignment);
+  return read < static_cast<uint64_t>(geometry.PageStride()) ? bytes : 0;
 }
 
 Error Damaged(const PageFile& file, uint64_t offset) {
@@ -476,13 +478,17 @@ void KvPool::Unpin(KvPage& page) {
 
 void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   if (!on_disk()) return;
+  for (const KvPage* const page : pages) page->Fetch();
   io_->TakeEnded();
   std::unique_lock lock = LockSoon(mutex_);
   const bool certain = asked == Asked::kAgain || asked == Asked::kForCertain;
   if (certain) generating_ = asked == Asked::kAgain && layout_->packs();
   if (generating_) packing_.store(true, std::memory_order_relaxed);
   uint64_t n_there = 0;
-  for (KvPage* const page : pages) {
+  constexpr std::size_t kAhead = 4;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (i + kAhead < pages.size()) pages[i + kAhead]->FetchNeighbours();
+    KvPage* const page = pages[i];
     if (asked == Asked::kAgain && page->plans_ < KvPage::kMostPlans) ++page->plans_;
     if (certain) page->pins_.fetch_or(KvPage::kPlanned, std::memory_order_relaxed);
     if (!page->in_memory()) continue;
@@ -618,7 +624,9 @@ void KvPool::Submit(std::span<PageTransfer> writes) {
 
 PageTransfer KvPool::ReadingOf(KvPage& page) {
   std::span<std::byte> bytes = BytesOf(page);
-  if (page.packed_there_) bytes = bytes.first(static_cast<std::size_t>(image_bytes_));
+  if (page.packed_there_) {
+    bytes = bytes.first(RoundUp(static_cast<uint64_t>(image_bytes_), page.file_->file().direct_unit()));
+  }
   return {.direction = PageTransfer::Direction::kRead,
           .file = &page.file_->file(),
           .offset = page.offset_,

@@ -298,7 +298,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // What goes to disk packed, for as long as it takes: planes and the rest of kernels/packed_bf16.h one
   // behind the other. Few, and beside the pages' memory (ImagesBytes).
   FrameStore images_;
-  int64_t image_bytes_ = 0;            // of them, so many are read again; 0: pages go to disk as they are
+  int64_t image_bytes_ = 0;            // of them, what a page fills; 0: pages go to disk as they are
   std::atomic<bool> packing_ = false;  // since a token was generated: what is read then is read again
   bool generating_ = false;            // by the newest plan
   int64_t n_pages_ = 0;
