@@ -384,6 +384,28 @@ TEST_P(PackingTest, ThePlannedComeAtOnceAndNoFrameIsKeptForThem) {
   }
 }
 
+// A prompt behind generated tokens, where pages lie packed.
+TEST_P(PackingTest, MoreIsKeptForTheNextToken) {
+  constexpr int kPages = 3 * kFrames, kTables = kGeometry.n_layers * kGeometry.n_kv_heads;
+  const Store store(kPages, GetParam());
+  std::mt19937 random(1);
+  for (int token = 0; token < 100; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+  ASSERT_GT(store.pool->n_packed(), kFrames);
+  std::vector<KvPage*> named;
+  for (int i = 0; i < kFrames; ++i) named.push_back(&store.page(i));
+  store.pool->KeepForToken(/*table=*/0, named, /*n_coming=*/0);
+  alignas(64) std::byte scratch[2 * kNumbers];
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < kPages; ++i)
+      ASSERT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i), scratch)));
+  }
+  const auto n_kept = std::ranges::count_if(named, [&](KvPage* one) { return store.pool->IsNear(*one); });
+  constexpr int kOfFrames = kFrames * 3 / 4 / kTables;
+  EXPECT_GT(n_kept, kOfFrames * 9 / 8);
+  EXPECT_LE(n_kept, kOfFrames * 5 / 4);
+  EXPECT_LE(store.pool->MemoryBytes(), kFrames * kStride);
+}
+
 TEST_P(PackingTest, WhatIsWrittenAnewIsPackedThough) {
   constexpr int kPages = 2 * kFrames;
   Store store(kPages, GetParam(), /*packs=*/false);

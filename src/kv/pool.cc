@@ -564,7 +564,8 @@ void KvPool::KeepForToken(std::size_t table, std::span<KvPage* const> pages, int
   std::lock_guard lock(mutex_);
   EndKeepingOf(table);
   const int64_t n_otherwise = n_kept_ - n_for_token_;
-  const int64_t room = std::min(most_frames_ / 4 * 3, most_frames_ - n_coming) - n_otherwise;
+  const int64_t most = MostPages();
+  const int64_t room = std::min(most / 4 * 3, most - n_coming) - n_otherwise;
   const int64_t share = std::max<int64_t>(0, room) / static_cast<int64_t>(for_token_.size());
   const auto n = std::min(pages.size(), static_cast<std::size_t>(share));
   std::vector<KvPage*>& kept = for_token_[table];

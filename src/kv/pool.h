@@ -201,7 +201,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Into memory, the lock let go meanwhile; whether it had to come from disk.
   bool Bring(KvPage& page, std::unique_lock<std::mutex>& lock);
   PinnedPage Pinned(KvPage& page);
-  bool SparesKept() const { return n_kept_ <= most_frames_ / 8 * 7; }
+  bool SparesKept() const { return n_kept_ <= MostPages() / 8 * 7; }
   void AddKeeper(KvPage& page, int change);
   void EndKeepingOf(std::size_t table);
   std::span<std::byte> BytesOf(const KvPage& page) const;
@@ -211,6 +211,11 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
   // With the lock held; those that take it may let it go meanwhile.
   PageFrame TakeFrame(std::unique_lock<std::mutex>& lock);
+  // That memory holds: more than frames, as far as they lie packed now.
+  int64_t MostPages() const {
+    const int64_t frame = frames_.frame_bytes();
+    return most_frames_ + packed_.n_used() * (frame - packed_.frame_bytes()) / frame;
+  }
   // Of all three stores, free ones too.
   uint64_t FrameBytes() const { return frames_.bytes() + packed_.bytes() + landing_.bytes(); }
   bool HasSurplus() const { return on_disk_ && FrameBytes() > most_bytes_; }
