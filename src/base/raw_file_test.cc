@@ -189,9 +189,9 @@ TEST_F(RawFileTest, ABlockOfTheDiskIsReadPastTheCache) {
     descriptors.push_back(operation.descriptor);
     return FileFaults::Verdict{};
   });
-  const AlignedBytes block(unit);
-  ASSERT_TRUE(file.PRead(4096 - unit, block.span()));
-  EXPECT_EQ(std::memcmp(block.span().data(), AlignedBytes(unit, '1').span().data(), unit), 0);
+  const AlignedBytes block(4096);
+  ASSERT_TRUE(file.PRead(4096 - unit, block.span().first(unit)));
+  EXPECT_EQ(std::memcmp(block.span().data(), AlignedBytes(4096, '1').span().data(), unit), 0);
   EXPECT_EQ(descriptors, std::vector{file.descriptor()});
 }
 
