@@ -48,6 +48,18 @@ int64_t Perform(const FileOperation& operation, const Call& call) {
   }
 }
 
+// Of sizes and offsets; kDirectAlignment where the system does not tell.
+uint64_t DirectUnit([[maybe_unused]] int descriptor) {
+#ifdef STATX_DIOALIGN
+  struct statx info = {};
+  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
+      (info.stx_mask & STATX_DIOALIGN) != 0 && info.stx_dio_offset_align > 0) {
+    return std::min<uint64_t>(info.stx_dio_offset_align, kDirectAlignment);
+  }
+#endif
+  return kDirectAlignment;
+}
+
 tl::unexpected<Error> Failed(std::string_view path, std::string_view doing, int error) {
   return tl::unexpected<Error>(FileError(path, doing, error));
 }
@@ -199,18 +211,6 @@ Result<RawFile> RawFile::Temporary(const std::string& folder, bool direct) {
   if (file.descriptor_ < 0) return CannotOpen(folder, /*writing=*/true, -file.descriptor_);
   if (direct) file.OpenDirect(/*writable=*/true);
   return file;
-}
-
-// Of sizes and offsets; kDirectAlignment where the system does not tell.
-static uint64_t DirectUnit([[maybe_unused]] int descriptor) {
-#ifdef STATX_DIOALIGN
-  struct statx info = {};
-  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
-      (info.stx_mask & STATX_DIOALIGN) != 0 && info.stx_dio_offset_align > 0) {
-    return std::min<uint64_t>(info.stx_dio_offset_align, kDirectAlignment);
-  }
-#endif
-  return kDirectAlignment;
 }
 
 // A second open of the same file, which may have no name (any more). Where it cannot be had, all goes through

@@ -106,7 +106,7 @@ PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
     while (next != nullptr) {
       KvPage* const page = next;
       next = page == last ? nullptr : page->newer_;
-      if (next != nullptr && next->newer_ != nullptr) next->newer_->Fetch();
+      if (next != nullptr && next->newer_ != nullptr) next->newer_->Fetch();  // for the turn after the next
       if (from != nullptr && page->frame_.store() != from) continue;
       if (chances > 0 && PassOver(*page)) {
         Touch(*page);

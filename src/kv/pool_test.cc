@@ -295,36 +295,35 @@ int64_t InSmallPages() {
   return sum;
 }
 
+// Bytes of memory that come to lie in small pages where of many pages a few stay: from all over the memory,
+// or those that came last, side by side.
+constexpr int64_t kMany = 4000, kFew = 500;
+const int64_t kLeft = (kMany - kFew) * kGeometry.PageStride();
+int64_t SmallPagesOnceMostLeft(bool all_over) {
+  const Store store(kMany);
+  const auto pages = store.Filled(kMany);
+  store.FlushOnceNothingFails(pages);
+  if (all_over) {
+    std::vector<KvPage*> used;
+    for (std::size_t i = 0; i < kMany; i += kMany / kFew) used.push_back(pages[i].get());
+    store.pool->ReadAhead(used, KvPool::Asked::kForCertain);
+  }
+  const int64_t before = InSmallPages();
+  KvReservation reservation(store.pool);
+  reservation.Set(static_cast<uint64_t>(kLeft));
+  return InSmallPages() - before;
+}
+
 // Else the system would make huge pages of it again, and fill what went back.
 TEST(KvPool, MemoryThatWentBackInPartStaysInSmallPages) {
   if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) GTEST_SKIP() << "no huge pages here";
-  constexpr int64_t kPages = 4000, kFewer = 500;
-  const int64_t stride = kGeometry.PageStride();
-  const Store store(kPages);
-  const auto pages = store.Filled(kPages);
-  store.FlushOnceNothingFails(pages);
-  std::vector<KvPage*> used;  // last, and all over the memory
-  for (std::size_t i = 0; i < kPages; i += kPages / kFewer) used.push_back(pages[i].get());
-  store.pool->ReadAhead(used, KvPool::Asked::kForCertain);
-  const int64_t before = InSmallPages();
-  KvReservation reservation(store.pool);
-  reservation.Set(static_cast<uint64_t>((kPages - kFewer) * stride));
-  EXPECT_GE(InSmallPages() - before, (kPages - kFewer) * stride);
+  EXPECT_GE(SmallPagesOnceMostLeft(/*all_over=*/true), kLeft);
 }
 
 // Else all would be in small pages in the end, as memory comes and goes.
 TEST(KvPool, MemoryThatWentBackAsAWholeMayLieInHugePagesAgain) {
   if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) GTEST_SKIP() << "no huge pages here";
-  constexpr int64_t kPages = 4000, kFewer = 500;
-  const int64_t stride = kGeometry.PageStride();
-  const Store store(kPages);
-  const auto pages = store.Filled(kPages);
-  store.FlushOnceNothingFails(pages);
-  const int64_t before = InSmallPages();
-  KvReservation reservation(store.pool);
-  reservation.Set(
-      static_cast<uint64_t>((kPages - kFewer) * stride));  // of those used longest ago, side by side
-  EXPECT_LT(InSmallPages() - before, (kPages - kFewer) * stride / 4);
+  EXPECT_LT(SmallPagesOnceMostLeft(/*all_over=*/false), kLeft / 4);
 }
 
 TEST(KvPool, WhatIsReservedIsTakenFromItsPagesAndGoesBackToTheSystem) {
