@@ -22,6 +22,10 @@ struct SweepOptions {
   uint64_t seed = 1;  // of the prompts' tokens, which are drawn anew for each repeat
   // In their place: prompts are pieces of it, and what is generated after them is the text's own next tokens.
   std::string text = {};
+  // Where keys and values may go to disk: each prompt and what follows it are also made with all of them in
+  // memory, by a second engine, and the tokens of both in turn. What a machine gives changes within seconds,
+  // for both alike.
+  bool beside_memory = false;
 };
 
 struct SweepRow {
@@ -33,16 +37,19 @@ struct SweepRow {
   std::string kernels = {};  // Engine::DescribeKernels
   Measured prefill = {};     // seconds of the whole prompt
   Measured decode = {};  // seconds of one token with vocabulary and choice: of every token of every repeat
-  ComputeCost prefill_cost = {};  // operations of the prompt
-  double decode_bytes = 0;        // that a token must read
+  Measured decode_in_memory = {};  // the same with everything in memory; only of SweepOptions::beside_memory
+  ComputeCost prefill_cost = {};   // operations of the prompt
+  double decode_bytes = 0;         // that a token must read
   // Of all repeats together; nothing where keys and values stay in memory.
   KvTraffic prefill_traffic = {};
   KvTraffic decode_traffic = {};
-  uint64_t peak_memory = 0;  // bytes of this process while it ran, weights included
+  uint64_t peak_memory = 0;  // bytes of this process while it ran, weights (and a second engine) included
 };
 
 struct SweepHooks {
   std::function<Result<std::unique_ptr<Engine>>(const std::string& attention)> load;
+  // The same with everything in memory; only for SweepOptions::beside_memory.
+  std::function<Result<std::unique_ptr<Engine>>(const std::string& attention)> load_in_memory = {};
   std::function<void(const Engine& engine, const std::string& attention)> on_method = {};
   std::function<std::function<void(double)>(const std::string& attention, int64_t length)> on_work = {};
   std::function<void(const SweepRow& row)> on_row = {};
@@ -59,6 +66,10 @@ Status RunSweep(SweepOptions options, const SweepHooks& hooks, std::vector<Sweep
 // Tokens a second.
 Measured PrefillSpeed(const SweepRow& row);
 Measured DecodeSpeed(const SweepRow& row);
+Measured DecodeSpeedInMemory(const SweepRow& row);
+// The mean time of a token, in means of the same token's with everything in memory; 0 where that was not
+// measured.
+double TimeToMemory(const SweepRow& row);
 
 // The share of the time that the machine, at its limits, would have needed: products with weights at the rate
 // of the compute type, attention at that of what it computes in, choosing at that of float32; for decode the

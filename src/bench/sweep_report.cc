@@ -37,6 +37,10 @@ PromptTraffic OfAPrompt(const SweepRow& row) {
 
 Measured PrefillSpeed(const SweepRow& row) { return PerSecond(static_cast<double>(row.length), row.prefill); }
 Measured DecodeSpeed(const SweepRow& row) { return PerSecond(1, row.decode); }
+Measured DecodeSpeedInMemory(const SweepRow& row) { return PerSecond(1, row.decode_in_memory); }
+double TimeToMemory(const SweepRow& row) {
+  return row.decode_in_memory.n == 0 ? 0 : row.decode.mean / row.decode_in_memory.mean;
+}
 
 double PrefillShare(const SweepRow& row, const MachineLimits& limits) {
   const ComputeCost& cost = row.prefill_cost;
@@ -73,6 +77,14 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
                     Format(DecodeSpeed(row)), 100 * DecodeShare(row, limits), FormatBytes(row.peak_memory));
   }
   for (const SweepRow& row : rows) {
+    if (row.decode_in_memory.n == 0) continue;
+    table += fmt::format(
+        "{}, {} tokens: a token takes {:.2f} times what it takes with everything in memory, in turn with it: "
+        "{} "
+        "tokens/s\n",
+        row.attention, row.length, TimeToMemory(row), Format(DecodeSpeedInMemory(row)));
+  }
+  for (const SweepRow& row : rows) {
     if (!OnDisk(row)) continue;
     const KvTraffic& t = row.decode_traffic;
     const PromptTraffic prompt = OfAPrompt(row);
@@ -97,7 +109,8 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
       "attn,length,compute,kv,repeats,prefill,prefill_low,prefill_high,prefill_share,operations,bf16_share,"
       "decoded,decode,decode_low,decode_high,decode_share,peak_memory,model,rope,text,seed,kernels,processor,"
       "threads,read,products,disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
-      "foreseen,foreseen_used,packed,waited,read_a_prompt,written_a_prompt,waited_a_prompt\n";
+      "foreseen,foreseen_used,packed,waited,read_a_prompt,written_a_prompt,waited_a_prompt,decode_in_memory,"
+      "time_to_memory\n";
   for (const SweepRow& row : rows) {
     const Measured prefill = PrefillSpeed(row), decode = DecodeSpeed(row);
     csv += fmt::format("{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.4f},", CsvField(row.attention), row.length,
@@ -113,13 +126,16 @@ std::string SweepCsv(const std::vector<SweepRow>& rows, const MachineLimits& lim
     if (OnDisk(row)) {
       const KvTraffic& t = row.decode_traffic;
       const PromptTraffic prompt = OfAPrompt(row);
-      csv += fmt::format("{:.4g},{:.4f},{},{},{:.0f},{},{},{},{},{},{:.4f},{},{},{:.4f}\n",
-                         limits.disk.median, t.hit_rate(), t.planned, t.planned_in_memory, DiskBytes(row),
-                         t.read_ahead, t.read_ahead_used, t.foreseen, t.foreseen_used, t.packed,
-                         t.waited_seconds, prompt.bytes_read, prompt.bytes_written, prompt.waited_seconds);
+      csv += fmt::format("{:.4g},{:.4f},{},{},{:.0f},{},{},{},{},{},{:.4f},{},{},{:.4f},", limits.disk.median,
+                         t.hit_rate(), t.planned, t.planned_in_memory, DiskBytes(row), t.read_ahead,
+                         t.read_ahead_used, t.foreseen, t.foreseen_used, t.packed, t.waited_seconds,
+                         prompt.bytes_read, prompt.bytes_written, prompt.waited_seconds);
     } else {
-      csv += ",,,,,,,,,,,,,\n";
+      csv += ",,,,,,,,,,,,,,";
     }
+    csv += row.decode_in_memory.n == 0
+               ? ",\n"
+               : fmt::format("{:.2f},{:.4f}\n", DecodeSpeedInMemory(row).median, TimeToMemory(row));
   }
   return csv;
 }
@@ -154,6 +170,10 @@ std::string SweepJson(const std::vector<SweepRow>& rows, const MachineLimits& li
          {"decode_bytes", row.decode_bytes},
          {"attention_in_bf16", row.in_bf16},
          {"peak_memory", row.peak_memory}});
+    if (row.decode_in_memory.n > 0) {
+      all["rows"].back()["decode_in_memory"] = speed(DecodeSpeedInMemory(row));
+      all["rows"].back()["time_to_memory"] = TimeToMemory(row);
+    }
     if (OnDisk(row)) {
       all["rows"].back()["decode_traffic"] = {{"hit_rate", row.decode_traffic.hit_rate()},
                                               {"packed_rate", row.decode_traffic.packed_rate()},

@@ -74,6 +74,39 @@ TEST_F(SweepTest, SaysWhatCameFromDisk) {
   EXPECT_LT(json["rows"][0]["decode_traffic"]["hit_rate"], 1);
 }
 
+TEST_F(SweepTest, GoesOnBesideAnEngineWithEverythingInMemory) {
+  SweepHooks hooks = Hooks();
+  hooks.load_in_memory = hooks.load;
+  hooks.load = [this](const std::string& attention) {
+    return Engine::Load({.model_path = file_.path(),
+                         .attention = attention,
+                         .compute = "f32",
+                         .kv_ram = 64 * 32768,
+                         .kv_disk = testing::TempDir(),
+                         .threads = 1});
+  };
+  std::vector<std::string> worked;
+  hooks.on_work = [&worked](const std::string& name, int64_t) {
+    worked.push_back(name);
+    return [](double) {};
+  };
+  std::vector<SweepRow> rows;
+  // Turns of eight, and one that is shorter.
+  SweepOptions options = {
+      .attention = {"full"}, .lengths = {6000}, .n_decode = 19, .repeats = 2, .beside_memory = true};
+  ASSERT_TRUE(RunSweep(options, hooks, rows));
+  EXPECT_EQ(worked, (std::vector<std::string>{"full in memory", "full", "full in memory", "full"}));
+  EXPECT_EQ(rows[0].prefill.n, 2);
+  EXPECT_EQ(rows[0].decode.n, 38);
+  EXPECT_EQ(rows[0].decode_in_memory.n, 38);
+  EXPECT_GT(rows[0].decode_traffic.bytes_read, 0u);
+  EXPECT_EQ(TimeToMemory(rows[0]), rows[0].decode.mean / rows[0].decode_in_memory.mean);
+  options.n_decode = 0;
+  const Status status = RunSweep(options, hooks, rows);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("--beside-memory"), std::string::npos);
+}
+
 TEST_F(SweepTest, ReadsPiecesOfAText) {
   std::vector<SweepRow> rows;
   SweepOptions options = {
@@ -157,7 +190,7 @@ TEST(SweepShares, AreTheLeastTimeInTheTimeTaken) {
   EXPECT_NE(csv.find("full,10,bf16,f32,1,0.10,"), std::string::npos) << csv;
   EXPECT_NE(csv.find("\"a \"\"model\"\".gguf\""), std::string::npos) << csv;
   EXPECT_NE(SweepTable({row}, limits).find("65%"), std::string::npos);
-  EXPECT_NE(csv.find(",,,,,,,,,,,,\n"), std::string::npos) << csv;  // nothing went to disk
+  EXPECT_NE(csv.find(",,,,,,,,,,,,,,,\n"), std::string::npos) << csv;  // nothing went to disk
 }
 
 TEST(SweepTraffic, IsInTableAndFiles) {
@@ -166,6 +199,7 @@ TEST(SweepTraffic, IsInTableAndFiles) {
   SweepRow row{.attention = "full", .length = 10, .compute = ComputeType::kF32};
   row.prefill = row.decode = one;
   row.prefill.n = 2;
+  row.decode_in_memory = {.median = 0.5, .low = 0.5, .high = 0.5, .n = 1, .mean = 2};
   row.prefill_traffic = {.hits = 1, .bytes_read = 200, .bytes_written = 80, .waited_seconds = 3};  // of both
   row.decode_traffic = {.hits = 3,
                         .misses = 1,
@@ -179,11 +213,13 @@ TEST(SweepTraffic, IsInTableAndFiles) {
                         .bytes_read = 64,
                         .waited_seconds = 0.25};
   const std::string csv = SweepCsv({row}, limits, {.model = "model.gguf"});
-  EXPECT_NE(csv.find(",1,0.7500,16,4,64,8,6,5,2,2,0.2500,100,40,1.5000\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",1,0.7500,16,4,64,8,6,5,2,2,0.2500,100,40,1.5000,2.00,0.5000\n"), std::string::npos)
+      << csv;
   const std::string header = csv.substr(0, csv.find('\n'));
-  EXPECT_TRUE(header.ends_with(
-      "disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
-      "foreseen,foreseen_used,packed,waited,read_a_prompt,written_a_prompt,waited_a_prompt"));
+  EXPECT_TRUE(
+      header.ends_with("disk,hit_rate,planned,planned_in_memory,disk_bytes,read_ahead,read_ahead_used,"
+                       "foreseen,foreseen_used,packed,waited,read_a_prompt,written_a_prompt,waited_a_prompt,"
+                       "decode_in_memory,time_to_memory"));
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(csv.begin(), csv.end(), ',') / 2);
   const nlohmann::json json = nlohmann::json::parse(SweepJson({row}, limits, {.model = "model.gguf"}));
   EXPECT_EQ(json["rows"][0]["decode_traffic"]["foreseen_used"], 2);
@@ -192,6 +228,11 @@ TEST(SweepTraffic, IsInTableAndFiles) {
   EXPECT_EQ(json["rows"][0]["prefill_traffic"], nlohmann::json({{"disk_bytes_read_a_prompt", 100},
                                                                 {"disk_bytes_written_a_prompt", 40},
                                                                 {"waited_seconds_a_prompt", 1.5}}));
+  EXPECT_EQ(json["rows"][0]["time_to_memory"], 0.5);
+  EXPECT_EQ(json["rows"][0]["decode_in_memory"]["median"], 2);
+  EXPECT_NE(SweepTable({row}, limits)
+                .find("full, 10 tokens: a token takes 0.50 times what it takes with everything in memory"),
+            std::string::npos);
   EXPECT_NE(SweepTable({row}, limits)
                 .find("75.0% of readings of a page found it in memory, 50.0% packed, 25.0% of 16 pages"),
             std::string::npos);

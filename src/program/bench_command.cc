@@ -204,6 +204,16 @@ Status WriteResults(const std::string& dir, const std::vector<SweepRow>& rows, c
   return {};
 }
 
+// The same model with all keys and values in memory.
+ModelOptions InMemory(ModelOptions options) {
+  const ModelOptions usual;
+  options.kv_ram = usual.kv_ram;
+  options.kv_disk = usual.kv_disk;
+  options.kv_disk_max = usual.kv_disk_max;
+  options.kv_blocks = usual.kv_blocks;
+  return options;
+}
+
 Result<int> RunSweepCommand(SweepCommandOptions options) {
   options.sweep.attention = ListSpecs(options.eval);
   LH_ASSIGN(options.sweep.lengths, ListLengths(options.eval));
@@ -227,6 +237,7 @@ Result<int> RunSweepCommand(SweepCommandOptions options) {
                               : *std::max_element(options.sweep.lengths.begin(), options.sweep.lengths.end());
   const SweepHooks hooks = {
       .load = Loader(options.eval.model),
+      .load_in_memory = Loader(InMemory(options.eval.model)),
       .on_method = [longest](const Engine& engine,
                              const std::string& attention) { AnnounceMethod(engine, attention, longest); },
       .on_work =
@@ -239,10 +250,13 @@ Result<int> RunSweepCommand(SweepCommandOptions options) {
             written = WriteResults(options.out_dir, rows, limits, setup);
           },
       .cancel = &InterruptToken()};
-  LH_TRY(CheckSweep(options.sweep, hooks));
-  LH_TRY(CheckFolder(options.out_dir, "sweep.csv"));
   const ModelOptions& model = options.eval.model;
   LH_ASSIGN(const EngineOptions load, EngineOptionsOf(model));
+  if (options.sweep.beside_memory && load.kv_ram == 0) {
+    return InvalidInput("--beside-memory has no effect without --kv-ram SIZE: all is in memory");
+  }
+  LH_TRY(CheckSweep(options.sweep, hooks));
+  LH_TRY(CheckFolder(options.out_dir, "sweep.csv"));
   LH_ASSIGN(limits, Limits({.threads = model.threads, .disk = load.kv_ram > 0 ? load.kv_disk : ""}));
   WriteOutput(LimitsTable(limits));
 
@@ -275,6 +289,10 @@ void AddSweep(CLI::App& bench, Command& command) {
                   "prompts are pieces of this text, and the tokens generated are replaced by the text's own")
       ->type_name("FILE")
       ->group(kGroup);
+  app->add_flag("--beside-memory", options->sweep.beside_memory,
+                "with --kv-ram: the same also with everything in memory, eight tokens of each in turn, so "
+                "that what the machine gives meanwhile changes both alike")
+      ->group(kGroup);
   app->add_option("--out", options->out_dir,
                   "write DIR/sweep.csv, DIR/sweep.json and drawings of speed and memory against length "
                   "(DIR/sweep-*.svg), anew after each row")
@@ -288,7 +306,8 @@ just before, as a share of the time taken: for a prompt all operations, those wi
 compute type and attention at that of what it computes in; for a token the bytes it must read: weights as in the file, the
 keys and values that are attended to (those that heads share once), and what the method chooses by. 'memory'
 is the most the process had. With --kv-ram a line below says what came from disk; the limit is then the slower
-of the two, memory and disk.
+of the two, memory and disk. With --beside-memory too another says how much longer a token takes than with everything in
+memory, by the means; 'memory' is then of both together.
 
 Example:
   longheads bench sweep --attn 'full;longheads' --lengths 512,4k,16k --compute int8 --out results)");

@@ -76,8 +76,8 @@ Result<std::vector<int64_t>> ListLengths(const EvalOptions& options) {
   return lengths;
 }
 
-std::function<Result<std::unique_ptr<Engine>>(const std::string&)> Loader(const ModelOptions& model) {
-  return [&model](const std::string& attention) {
+std::function<Result<std::unique_ptr<Engine>>(const std::string&)> Loader(ModelOptions model) {
+  return [model = std::move(model)](const std::string& attention) {
     ModelOptions options = model;
     options.attention = attention;
     return LoadEngine(options);

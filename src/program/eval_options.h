@@ -50,8 +50,7 @@ std::vector<std::string> ListSpecs(const EvalOptions& options);
 Result<std::vector<int64_t>> ListLengths(const EvalOptions& options);
 
 // Loads the model with the method in the place of the options' own.
-std::function<Result<std::unique_ptr<Engine>>(const std::string& attention)> Loader(
-    const ModelOptions& model);
+std::function<Result<std::unique_ptr<Engine>>(const std::string& attention)> Loader(ModelOptions model);
 
 // How far the case at hand is, on stderr: one piece of work after the other.
 class CaseProgress {

@@ -94,6 +94,20 @@ class Sweep(unittest.TestCase):
                          {"sweep.csv", "sweep.json", "sweep-prefill-1.svg", "sweep-prefill-2.svg", "sweep-memory-1.svg",
                           "sweep-memory-2.svg"})
 
+    def test_beside_everything_in_memory(self):
+        out = test_program.SCRATCH / self.id()
+        result = run("bench", "sweep", "-m", test_program.MODELS / "plain.gguf", "--attn", "full", "--lengths", 6000,
+                     "--repeats", 1, "-n", 9, "--kv-ram", "2m", "--kv-disk", test_program.SCRATCH, "--beside-memory", "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout.decode(), r"full, 6000 tokens: a token takes [\d.]+ times what it takes with everything in memory")
+        row = json.loads((out / "sweep.json").read_text())["rows"][0]
+        self.assertEqual((row["decode"]["n"], row["decode_in_memory"]["n"]), (9, 9))
+        self.assertAlmostEqual(row["time_to_memory"], row["decode_in_memory"]["mean"] / row["decode"]["mean"], 6)
+        for options in ((), ("--kv-ram", "2m", "-n", 0)):
+            result = run("bench", "sweep", "-m", test_program.MODELS / "plain.gguf", "--lengths", 40, "--beside-memory", *options)
+            self.assertEqual(result.returncode, 2, options)
+            self.assertIn(b"--beside-memory", result.stderr)
+
     def test_a_folder_that_cannot_be_written_is_found_before_the_work(self):
         taken = test_program.SCRATCH / "taken"
         taken.write_text("a file")

@@ -1,18 +1,19 @@
 """Reads and asks texts that are larger than the memory it is given, and writes what that took.
 
-    python3 tools/eval/larger_than_memory.py PART [--out DIR] [--work DIR] [--program FILE]
+    python3 tools/eval/larger_than_memory.py PART [--compute TYPE] [--out DIR] [--work DIR] [--program FILE]
 
-    decode    tokens generated behind 64k tokens of Jane Austen: with all keys and values in memory, then with a quarter,
-              three times in turn; the medians of the three, and each
+    decode    tokens generated behind 64k tokens of Jane Austen with a quarter of the keys and values in memory: once alone,
+              and behind three pieces of the text in turn with an engine that has all of them in memory, eight tokens of each;
+              the medians of the three, the most, and each
     million   a million tokens of Jane Austen and the King James Bible, with a pass key among them, on the default model:
               read with 2 GiB of keys and values in memory, killed on the way, resumed, opened and asked, in 4 GiB in all
     large     128k tokens on a 1.1B Llama of random weights, with 1 GiB in memory, in 4 GiB in all
 
-Each part writes DIR/PART.json (docs/results/larger-than-memory), with the program's commit and the day. The memory is
-limited by a cgroup (version 1 or 2), page cache included; where none can be made, for want of rights, that is said, and only
-the peaks of the processes are measured. Needs 40 GB in the folder of --work, which should be on a disk and not in memory, and
-an hour or two of 2 cores. Leave the machine alone meanwhile. Build the program before (make build), and fetch texts and model
-(make model).
+Each part writes DIR/PART.json (decode --compute int8: DIR/decode-int8.json; docs/results/larger-than-memory), with the
+program's commit and the day. The memory is limited by a cgroup (version 1 or 2), page cache included; where none can be made,
+for want of rights, that is said, and only the peaks of the processes are measured. Needs 40 GB in the folder of --work, which
+should be on a disk and not in memory, and an hour or two of 2 cores. Leave the machine alone meanwhile. Build the program
+before (make build), and fetch texts and model (make model).
 """
 
 import argparse
@@ -150,35 +151,39 @@ def text_of(name):
     return path.read_text(encoding="utf-8")
 
 
-def decode(m, _):
+def decode(m, compute):
     """What a token costs when three quarters of what it may choose from are on disk."""
     length, n = 65536, 256
     n_bytes = length * 30 * 3 * 64 * 2 * 2  # layers, KV heads, head size, K and V, bfloat16
     text = m.work / "austen.txt"
     text.write_text(text_of("austen"), encoding="utf-8")
-    sweep = ["bench", "sweep", "--attn", "auto", "--compute", "f32", "--kv-type", "bf16", "--lengths", str(length),
-             "-n", str(n), "--repeats", "1", "--text", text]
+    out = m.work / "decode"
+    sweep = ["bench", "sweep", "--attn", "auto", "--compute", compute, "--kv-type", "bf16", "--lengths", str(length),
+             "-n", str(n), "--repeats", "1", "--text", text, "--out", out]
     # What is known of pages, and what heads choose by, stay in memory too.
-    plan = m.run("info", DEFAULT_MODEL, "-c", str(length + n), "--compute", "f32", "--kv-type", "bf16",
+    plan = m.run("info", DEFAULT_MODEL, "-c", str(length + n), "--compute", compute, "--kv-type", "bf16",
                  limit=MemoryLimit(None))["out"]
     beside = sum(float(size) for size in re.findall(r"(?:tables of pages|method's state) ([\d.]+) MiB", plan)) * (1 << 20)
+    sweep += ["--kv-ram", f"{round((n_bytes // 4 + beside) / (1 << 20))}m", "--kv-disk", m.work]
+
+    def measured(*options, memory):
+        with MemoryLimit(memory + GIB) as limit:
+            m.run(*sweep, *options, limit=limit)
+        return json.loads((out / "sweep.json").read_text())
+
+    alone = measured(memory=n_bytes // 4)
     rounds = []
-    for _ in range(ROUNDS):  # in turn: what a machine gives changes within minutes
-        rows = {}
-        for name, ram, limit in (("all", None, None), ("quarter", n_bytes // 4, n_bytes // 4 + GIB)):
-            out = m.work / f"decode-{name}"
-            disk = ["--kv-ram", f"{round((ram + beside) / (1 << 20))}m", "--kv-disk", m.work] if ram else []
-            with MemoryLimit(limit) as cgroup:
-                m.run(*sweep, "--out", out, *disk, limit=cgroup)
-            rows[name] = json.loads((out / "sweep.json").read_text())
-        alone, quarter = (rows[name]["rows"][0] for name in ("all", "quarter"))
-        in_memory, taken = 1 / alone["decode"]["mean"], 1 / quarter["decode"]["mean"]  # bytes are a mean too
-        from_disk = quarter["decode_traffic"]["disk_bytes_a_token"] / rows["quarter"]["limits"]["disk"]["median"]
+    for seed in range(1, 1 + ROUNDS):
+        found = measured("--beside-memory", "--seed", str(seed), memory=n_bytes // 4 + n_bytes)
+        row = found["rows"][0]
+        in_memory, taken = 1 / row["decode_in_memory"]["mean"], 1 / row["decode"]["mean"]  # bytes are a mean too
+        from_disk = row["decode_traffic"]["disk_bytes_a_token"] / found["limits"]["disk"]["median"]
         rounds.append({"speed_to_all_in_memory": in_memory / taken, "seconds_a_token": taken,
                        "seconds_a_token_all_in_memory": in_memory, "seconds_of_disk_a_token": from_disk,
-                       "time_to_the_larger_of_both": taken / max(in_memory, from_disk), "sweeps": rows})
-    middle = {name: statistics.median(one[name] for one in rounds) for name in rounds[0] if name != "sweeps"}
-    return {**middle, "rounds": rounds}
+                       "time_to_the_larger_of_both": taken / max(in_memory, from_disk), "sweep": found})
+    middle = {name: statistics.median(one[name] for one in rounds) for name in rounds[0] if name != "sweep"}
+    most = max(one["time_to_the_larger_of_both"] for one in rounds)
+    return {**middle, "most_time_to_the_larger_of_both": most, "rounds": rounds, "alone": alone}
 
 
 def share_of_disk(taken, disk):
@@ -253,16 +258,19 @@ def main():
     parser.add_argument("--out", default=ROOT / "docs/results/larger-than-memory")
     parser.add_argument("--work", default="/var/tmp/longheads", help="folder on a disk with 40 GB free (%(default)s)")
     parser.add_argument("--program", default=ROOT / "build/longheads")
+    parser.add_argument("--compute", choices=("f32", "int8"), default="f32", help="of decode (%(default)s); the others take int8")
     options = parser.parse_args()
     program, date = name_of(options.program), time.strftime("%Y-%m-%d")
     m = Measurement(options)
     limits = m.limits()
-    result = {"decode": decode, "million": million, "large": large}[options.part](m, limits["disk"])
+    parts = {"decode": lambda: decode(m, options.compute), "million": lambda: million(m, limits["disk"]),
+             "large": lambda: large(m, limits["disk"])}
+    result = parts[options.part]()
     for taken in m.runs:
         taken.pop("out")
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{options.part}.json"
+    path = out / f"{options.part}{'-int8' if options.part == 'decode' and options.compute == 'int8' else ''}.json"
     found = {"program": program, "date": date, "limits": limits, "result": result, "runs": m.runs}
     text = json.dumps(found, indent=1, ensure_ascii=False)
     path.write_text(text.replace(str(m.work), "WORK").replace(str(CACHE), "CACHE").replace(str(ROOT), ".") + "\n",
