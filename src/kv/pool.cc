@@ -15,9 +15,10 @@
 namespace longheads {
 namespace {
 
-// Who awaits a page looks for its end this often before it sleeps, some 100 microseconds: a page takes as
-// long, and to be woken takes a good part of that.
-constexpr int kLooksForAPage = 4000;
+// Who awaits a page looks for its end this often before it sleeps, some 400 microseconds: a layer's pages
+// take as long. To be woken takes a good part of what one does, and the system may put who wakes on the core
+// of another thread: these share it for some milliseconds, and a core rests.
+constexpr int kLooksForAPage = 16000;
 // Pages that are sent for in one go.
 constexpr std::size_t kMostReads = 64;
 // Where less may be in memory, parts of huge pages that nothing lies in are too much of it.
