@@ -8,6 +8,7 @@
 #include <random>
 #include <span>
 
+#include "base/check.h"
 #include "base/memory.h"
 #include "engine/sampler.h"
 
@@ -33,6 +34,13 @@ std::vector<TokenId> Piece(std::span<const TokenId> text, int64_t n, std::mt1993
   const auto from = random() % (text.size() - static_cast<std::size_t>(n) + 1);
   const auto piece = text.subspan(from, static_cast<std::size_t>(n));
   return {piece.begin(), piece.end()};
+}
+
+// What went wrong with the engine that has everything in memory.
+Status BesideMemory(Error error) {
+  if (error.kind == ErrorKind::kCancelled) return tl::unexpected<Error>(std::move(error));
+  return MakeError(error.kind,
+                   fmt::format("--beside-memory wants everything in memory once: {}", error.message));
 }
 
 // A text that an engine has read, and goes on with.
@@ -131,7 +139,9 @@ class Runner {
     std::optional<Text> in_memory;
     if (in_memory_ != nullptr) {
       if (hooks_.on_work) control.progress = hooks_.on_work(row.attention + " in memory", row.length);
-      LH_ASSIGN(in_memory, Text::Read(*in_memory_, prompt, control));
+      Result<Text> read = Text::Read(*in_memory_, prompt, control);
+      if (!read) return BesideMemory(read.error());
+      in_memory = std::move(*read);
     }
     if (hooks_.on_work) control.progress = hooks_.on_work(row.attention, row.length);
     const KvTraffic before = engine_.kv_traffic();
@@ -221,7 +231,10 @@ Status RunSweep(SweepOptions options, const SweepHooks& hooks, std::vector<Sweep
     if (hooks.on_method) hooks.on_method(*engine, attention);
     std::unique_ptr<Engine> in_memory;
     if (options.beside_memory) {
-      LH_ASSIGN(in_memory, hooks.load_in_memory(attention));
+      auto loaded = hooks.load_in_memory(attention);
+      if (!loaded) return BesideMemory(loaded.error());
+      in_memory = std::move(*loaded);
+      LH_CHECK(in_memory->kv_ram() == 0);
     }
     LH_ASSIGN(const std::vector<TokenId> text, EncodeText(*engine, options, hooks.cancel));
     Runner runner(*engine, in_memory.get(), options, hooks, text);

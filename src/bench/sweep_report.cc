@@ -79,9 +79,8 @@ std::string SweepTable(const std::vector<SweepRow>& rows, const MachineLimits& l
   for (const SweepRow& row : rows) {
     if (row.decode_in_memory.n == 0) continue;
     table += fmt::format(
-        "{}, {} tokens: a token takes {:.2f} times what it takes with everything in memory, in turn with it: "
-        "{} "
-        "tokens/s\n",
+        "{}, {} tokens: a token takes {:.2f} times what it takes with everything in memory, by the means, in "
+        "turn with it: {} tokens/s\n",
         row.attention, row.length, TimeToMemory(row), Format(DecodeSpeedInMemory(row)));
   }
   for (const SweepRow& row : rows) {

@@ -101,8 +101,20 @@ TEST_F(SweepTest, GoesOnBesideAnEngineWithEverythingInMemory) {
   EXPECT_EQ(rows[0].decode_in_memory.n, 38);
   EXPECT_GT(rows[0].decode_traffic.bytes_read, 0u);
   EXPECT_EQ(TimeToMemory(rows[0]), rows[0].decode.mean / rows[0].decode_in_memory.mean);
+  // Of a text, whose own tokens both are given.
+  options.text = "to be";
+  for (int i = 0; i < 11; ++i) options.text += " or not " + options.text;
+  ASSERT_TRUE(RunSweep(options, hooks, rows));
+  EXPECT_EQ(rows[1].decode_in_memory.n, 38);
+
+  hooks.load_in_memory = [](const std::string&) -> Result<std::unique_ptr<Engine>> {
+    return MakeError(ErrorKind::kOutOfMemory, "full");
+  };
+  Status status = RunSweep(options, hooks, rows);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("--beside-memory"), std::string::npos);
   options.n_decode = 0;
-  const Status status = RunSweep(options, hooks, rows);
+  status = RunSweep(options, hooks, rows);
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find("--beside-memory"), std::string::npos);
 }
