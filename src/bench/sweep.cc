@@ -36,13 +36,6 @@ std::vector<TokenId> Piece(std::span<const TokenId> text, int64_t n, std::mt1993
   return {piece.begin(), piece.end()};
 }
 
-// What went wrong with the engine that has everything in memory.
-Status BesideMemory(Error error) {
-  if (error.kind == ErrorKind::kCancelled) return tl::unexpected<Error>(std::move(error));
-  return MakeError(error.kind,
-                   fmt::format("--beside-memory wants everything in memory once: {}", error.message));
-}
-
 // A text that an engine has read, and goes on with.
 class Text {
  public:
@@ -139,9 +132,7 @@ class Runner {
     std::optional<Text> in_memory;
     if (in_memory_ != nullptr) {
       if (hooks_.on_work) control.progress = hooks_.on_work(row.attention + " in memory", row.length);
-      Result<Text> read = Text::Read(*in_memory_, prompt, control);
-      if (!read) return BesideMemory(read.error());
-      in_memory = std::move(*read);
+      LH_ASSIGN(in_memory, Text::Read(*in_memory_, prompt, control));
     }
     if (hooks_.on_work) control.progress = hooks_.on_work(row.attention, row.length);
     const KvTraffic before = engine_.kv_traffic();
@@ -210,6 +201,19 @@ Result<std::vector<TokenId>> EncodeText(const Engine& engine, const SweepOptions
                                   tokens.size(), longest, options.n_decode));
 }
 
+// For SweepOptions::beside_memory, else null. Refuses where memory has no room for the longest text.
+Result<std::unique_ptr<Engine>> LoadInMemory(const std::string& attention, const SweepOptions& options,
+                                             const SweepHooks& hooks) {
+  if (!options.beside_memory) return nullptr;
+  LH_ASSIGN(std::unique_ptr<Engine> engine, hooks.load_in_memory(attention));
+  LH_CHECK(engine->kv_ram() == 0);
+  const int64_t longest = *std::max_element(options.lengths.begin(), options.lengths.end());
+  const Status fits = engine->CheckOpening(longest + options.n_decode);
+  if (fits) return engine;
+  return MakeError(fits.error().kind,
+                   fmt::format("--beside-memory wants everything in memory once: {}", fits.error().message));
+}
+
 }  // namespace
 
 Status CheckSweep(const SweepOptions& options, const SweepHooks& hooks) {
@@ -218,6 +222,7 @@ Status CheckSweep(const SweepOptions& options, const SweepHooks& hooks) {
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
     LH_TRY(EncodeText(*engine, options, hooks.cancel));
     for (const int64_t length : options.lengths) LH_TRY(engine->ExpectText(length + options.n_decode));
+    LH_TRY(LoadInMemory(attention, options, hooks));
   }
   return {};
 }
@@ -229,13 +234,7 @@ Status RunSweep(SweepOptions options, const SweepHooks& hooks, std::vector<Sweep
     ReturnFreeMemory();  // of the method before
     LH_ASSIGN(const std::unique_ptr<Engine> engine, hooks.load(attention));
     if (hooks.on_method) hooks.on_method(*engine, attention);
-    std::unique_ptr<Engine> in_memory;
-    if (options.beside_memory) {
-      auto loaded = hooks.load_in_memory(attention);
-      if (!loaded) return BesideMemory(loaded.error());
-      in_memory = std::move(*loaded);
-      LH_CHECK(in_memory->kv_ram() == 0);
-    }
+    LH_ASSIGN(const std::unique_ptr<Engine> in_memory, LoadInMemory(attention, options, hooks));
     LH_ASSIGN(const std::vector<TokenId> text, EncodeText(*engine, options, hooks.cancel));
     Runner runner(*engine, in_memory.get(), options, hooks, text);
     for (const int64_t length : options.lengths) {

@@ -107,14 +107,12 @@ TEST_F(SweepTest, GoesOnBesideAnEngineWithEverythingInMemory) {
   ASSERT_TRUE(RunSweep(options, hooks, rows));
   EXPECT_EQ(rows[1].decode_in_memory.n, 38);
 
-  hooks.load_in_memory = [](const std::string&) -> Result<std::unique_ptr<Engine>> {
-    return MakeError(ErrorKind::kOutOfMemory, "full");
-  };
-  Status status = RunSweep(options, hooks, rows);
+  options = {.attention = {"full"}, .lengths = {kMostTokens / 2}, .beside_memory = true};
+  Status status = CheckSweep(options, hooks);
   ASSERT_FALSE(status);
-  EXPECT_NE(status.error().message.find("--beside-memory"), std::string::npos);
+  EXPECT_NE(status.error().message.find("--beside-memory"), std::string::npos) << status.error().message;
   options.n_decode = 0;
-  status = RunSweep(options, hooks, rows);
+  status = CheckSweep(options, hooks);
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find("--beside-memory"), std::string::npos);
 }

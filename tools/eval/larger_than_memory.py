@@ -258,19 +258,21 @@ def main():
     parser.add_argument("--out", default=ROOT / "docs/results/larger-than-memory")
     parser.add_argument("--work", default="/var/tmp/longheads", help="folder on a disk with 40 GB free (%(default)s)")
     parser.add_argument("--program", default=ROOT / "build/longheads")
-    parser.add_argument("--compute", choices=("f32", "int8"), default="f32", help="of decode (%(default)s); the others take int8")
+    parser.add_argument("--compute", choices=("f32", "int8"), help="of decode (f32); the others take int8")
     options = parser.parse_args()
+    if options.compute and options.part != "decode":
+        parser.error(f"--compute is of decode alone: {options.part} takes int8")
     program, date = name_of(options.program), time.strftime("%Y-%m-%d")
     m = Measurement(options)
     limits = m.limits()
-    parts = {"decode": lambda: decode(m, options.compute), "million": lambda: million(m, limits["disk"]),
+    parts = {"decode": lambda: decode(m, options.compute or "f32"), "million": lambda: million(m, limits["disk"]),
              "large": lambda: large(m, limits["disk"])}
     result = parts[options.part]()
     for taken in m.runs:
         taken.pop("out")
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{options.part}{'-int8' if options.part == 'decode' and options.compute == 'int8' else ''}.json"
+    path = out / f"{options.part}{'-int8' if options.compute == 'int8' else ''}.json"
     found = {"program": program, "date": date, "limits": limits, "result": result, "runs": m.runs}
     text = json.dumps(found, indent=1, ensure_ascii=False)
     path.write_text(text.replace(str(m.work), "WORK").replace(str(CACHE), "CACHE").replace(str(ROOT), ".") + "\n",
