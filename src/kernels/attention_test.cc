@@ -305,30 +305,54 @@ TEST_P(AttentionTest, ABfloat16PageGivesTheBitsOfItsFloats) {
   }
 }
 
-// Numbers of channels of quite different sizes, of which some stand apart, at ends of rows too.
+// Numbers of channels, of which some stand apart, at ends of rows too. Channels may be so large or small that
+// they cannot be multiplied from afar, and so may queries.
 TEST_P(AttentionTest, APackedPageGivesTheBitsOfItsBfloats) {
   const VectorKernels& conversions = FastestVectorKernels();
+  constexpr uint16_t kOne = 0x3f80, kExponent = 0x80;
+  struct Kind {
+    const char* name;
+    bool any_apart;
+    int key_power, value_power;  // of one channel in three
+    bool zeros;                  // one channel of each
+    float q;
+  };
+  constexpr Kind kKinds[] = {
+      {"all have a code", false, 0, 0, false, 1},      {"some apart", true, 0, 0, false, 1},
+      {"channels of zeros", true, 0, 0, true, 1},      {"large keys", false, 30, 0, false, 1e-12f},
+      {"small keys", false, -111, 0, false, 1},        {"small values", true, 0, -60, false, 1},
+      {"smallest values", false, 0, -111, false, 1},   {"large values", true, 0, 100, false, 1},
+      {"too large a query", true, 0, 0, false, 1e37f}, {"a small query", true, 0, 0, false, 1e-37f},
+  };
   for (const int64_t d : {16, 64, 80, 96, 128, 256}) {
     const PackedBf16Places places(d);
-    for (const bool any_apart : {false, true}) {
+    for (const Kind& kind : kKinds) {
       Case c(d, /*n_rows=*/9, kMaxRun, PairLayout::kHalfSplit);
+      for (float& q : c.q) q *= kind.q;
       std::vector<BFloat16> page(static_cast<std::size_t>(places.n_numbers));
       conversions.to_bf16(c.k.data(), places.n_numbers / 2, page.data());
       conversions.to_bf16(c.v.data(), places.n_numbers / 2, page.data() + places.n_numbers / 2);
-      for (BFloat16& number : page) {  // above 2^-15, with its sign
-        const uint16_t sign = number.bits & 0x8000;
-        number.bits = sign | std::max<uint16_t>(number.bits & 0x7fff, 0x3800);
+      for (int64_t i = 0; i < places.n_numbers; ++i) {
+        uint16_t& bits = page[static_cast<std::size_t>(i)].bits;
+        const bool is_key = i < kMaxRun * d;
+        const int64_t channel = is_key ? i % d : i / kMaxRun - d;
+        // At least 2^-12 of one, with its sign, where not all are zero.
+        const int size = std::max<int>(bits & 0x7fff, kOne - 12 * kExponent);
+        const int power = channel % 3 == 1 ? (is_key ? kind.key_power : kind.value_power) : 0;
+        bits = kind.zeros && channel == 5
+                   ? 0
+                   : static_cast<uint16_t>((bits & 0x8000) | (size + power * kExponent));
       }
-      if (any_apart) {
+      if (kind.any_apart) {
         for (const int64_t i : {int64_t{0}, 3 * d - 1, 3 * d, 100 * d + 5, 255 * d, 256 * d - 1, 256 * d,
                                 256 * d + 255, 256 * d + 256, 300 * d + 7, 512 * d - 1}) {
           page[static_cast<std::size_t>(i)].bits = static_cast<uint16_t>(i % 2 == 0 ? 0x8000 : 0x0123);
         }
       }
-      std::vector<std::byte> planes(static_cast<std::size_t>(places.planes_bytes)),
+      std::vector<std::byte> words(static_cast<std::size_t>(places.words_bytes)),
           rest(static_cast<std::size_t>(places.rest_bytes()));
-      const PackedBf16Room packed{planes.data(), rest.data()};
-      ASSERT_TRUE(conversions.pack_bf16(page.data(), d, packed));
+      const PackedBf16Room packed{words.data(), rest.data()};
+      ASSERT_TRUE(conversions.pack_bf16(page.data(), d, packed)) << kind.name;
       for (const int64_t n_rows : {1, 2, 3, 4, 5, 9}) {
         for (const auto& seen : {std::pair{0, 256}, {0, 1}, {5, 9}, {17, 250}, {63, 65}, {255, 256}}) {
           std::vector<float> expected, states;
@@ -348,7 +372,8 @@ TEST_P(AttentionTest, APackedPageGivesTheBitsOfItsBfloats) {
               rows_of(states), {.page = packed, .n_keys = seen.second, .head_dim = d, .next = page.data()},
               c.table, workspace());
           ASSERT_EQ(std::memcmp(states.data(), expected.data(), sizeof(float) * states.size()), 0)
-              << "d " << d << ", rows " << n_rows << ", keys " << seen.first << " to " << seen.second;
+              << kind.name << ", d " << d << ", rows " << n_rows << ", keys " << seen.first << " to "
+              << seen.second;
         }
       }
     }

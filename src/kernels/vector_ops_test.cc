@@ -270,11 +270,11 @@ TEST_P(VectorOpsTest, ExpSumIsOfEveryScore) {
 // The pieces of one, which nothing else lies in.
 struct PackedPage {
   explicit PackedPage(const PackedBf16Places& places)
-      : planes(static_cast<std::size_t>(places.planes_bytes)),
+      : words(static_cast<std::size_t>(places.words_bytes)),
         rest(static_cast<std::size_t>(places.rest_bytes())) {}
-  PackedBf16Room pieces() { return {planes.data(), rest.data()}; }
+  PackedBf16Room pieces() { return {words.data(), rest.data()}; }
 
-  std::vector<std::byte> planes, rest;
+  std::vector<std::byte> words, rest;
 };
 
 std::vector<uint16_t> BitsOf(const std::vector<BFloat16>& numbers) {
@@ -317,7 +317,7 @@ TEST_P(VectorOpsTest, PackedPagesComeBackToTheBit) {
       // Beside an infinity a channel's other numbers are all too small.
       ASSERT_EQ(fits, also.empty() || also[0] == kZero) << head_dim;
       if (!fits) continue;
-      EXPECT_EQ(packed.planes, expected.planes);
+      EXPECT_EQ(packed.words, expected.words);
       EXPECT_EQ(packed.rest, expected.rest);
       EXPECT_EQ(UnpackedBits(kernels(), packed, places), BitsOf(page));
     }
@@ -343,10 +343,10 @@ TEST_P(VectorOpsTest, PacksNoPageOfWhichTooMuchStandsApart) {
   std::vector<std::size_t> some(page.size());
   for (std::size_t i = 0; i < some.size(); ++i) some[i] = i;
   std::shuffle(some.begin(), some.end(), random);
-  for (int64_t n = 0; n <= kMostApart + 1; ++n) {
+  for (int64_t n = 0; n <= places.most_apart + 1; ++n) {
     PackedPage packed(places);
-    ASSERT_EQ(kernels().pack_bf16(page.data(), kDim, packed.pieces()), n <= kMostApart);
-    if (n <= kMostApart) {
+    ASSERT_EQ(kernels().pack_bf16(page.data(), kDim, packed.pieces()), n <= places.most_apart);
+    if (n <= places.most_apart) {
       EXPECT_EQ(UnpackedBits(kernels(), packed, places), BitsOf(page));
     }
     page[some[static_cast<std::size_t>(n)]].bits = 0x3f80 - (15 << 7);  // the least that has no code

@@ -144,7 +144,7 @@ TEST_P(PackingTest, FewerBytesComeFromDisk) {
   const PackedBf16Places places(kGeometry.head_dim);
   Store store(kPages, GetParam());
   const uint64_t bytes = BytesOfAPage(store);
-  EXPECT_LT(bytes, places.planes_bytes + places.rest_bytes() + store.pool->file()->file().direct_unit());
+  EXPECT_LT(bytes, places.words_bytes + places.rest_bytes() + store.pool->file()->file().direct_unit());
   EXPECT_LT(bytes, kStride * 5 / 6);
   EXPECT_EQ(store.pool->n_packed(), 0);  // in memory they are as they were
   std::mt19937 random(1);
@@ -260,21 +260,21 @@ TEST_P(PackingTest, PackedPagesMoveTogetherWhereMemoryBecomesLess) {
   ASSERT_GT(store.pool->n_packed(), kToSlab);  // in two slabs
   const PinnedPage held = store.pool->ReadAsItLies(store.page(0));
   ASSERT_EQ(held.data(), nullptr);
-  const std::byte* const planes = held.packed().planes;
+  const std::byte* const words = held.packed().words;
 
   KvReservation reserved(store.pool);
   for (uint64_t pages = 1; pages <= kFrames / 3; ++pages) reserved.Set(pages * kStride);
-  EXPECT_EQ(held.packed().planes, planes);  // who is read stays where it is
+  EXPECT_EQ(held.packed().words, words);  // who is read stays where it is
   EXPECT_LT(store.pool->n_packed(), kToSlab);
   std::vector<const std::byte*> places;
   for (int i = 1; i < kPages; ++i) {
     if (!store.pool->IsNear(store.page(i))) continue;
     const PinnedPage pinned = store.pool->ReadAsItLies(store.page(i));
-    if (pinned.data() == nullptr) places.push_back(pinned.packed().planes);
+    if (pinned.data() == nullptr) places.push_back(pinned.packed().words);
   }
   ASSERT_GT(places.size(), kToSlab / 2);
   const auto [first, last] = std::ranges::minmax(places);
-  EXPECT_LT(last - first, kToSlab * PackedBf16Places(kGeometry.head_dim).planes_bytes);
+  EXPECT_LT(last - first, kToSlab * PackedBf16Places(kGeometry.head_dim).words_bytes);
   alignas(64) std::byte scratch[2 * kNumbers];
   for (int i = 0; i < kPages; ++i) {
     EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i), scratch))) << i;

@@ -34,7 +34,7 @@ uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / un
 int64_t ImageBytes(const KvGeometry& geometry, const PageLayout& layout) {
   if (!layout.packs()) return 0;
   const PackedBf16Places places(geometry.head_dim);
-  const int64_t bytes = places.planes_bytes + places.rest_bytes();
+  const int64_t bytes = places.words_bytes + places.rest_bytes();
   const uint64_t read = RoundUp(static_cast<uint64_t>(bytes), kDirectAlignment);
   return read < static_cast<uint64_t>(geometry.PageStride()) ? bytes : 0;
 }
@@ -89,7 +89,7 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
   constexpr auto kLine = static_cast<int64_t>(kCacheLine);
   const bool in_small_pages = options.ram_bytes < kLeastForHuge;
   packed_ =
-      FrameStore(places.planes_bytes, (places.rest_bytes() + kLine - 1) / kLine * kLine, in_small_pages);
+      FrameStore(places.words_bytes, (places.rest_bytes() + kLine - 1) / kLine * kLine, in_small_pages);
   landing_ = FrameStore(geometry_.PageStride(), /*side_bytes=*/0, in_small_pages);
   image_bytes_ = ImageBytes(geometry_, *layout_);
   if (image_bytes_ > 0) images_ = FrameStore(geometry_.PageStride());
@@ -617,7 +617,7 @@ void KvPool::Submit(std::span<PageTransfer> writes) {
   const PackedBf16Places places(geometry_.head_dim);
   for (PageTransfer& write : writes) {
     const PageFrame& image = static_cast<KvPage*>(write.page)->image_;
-    if (!image || !layout_->Pack(write.bytes.data(), {image.data(), image.data() + places.planes_bytes}))
+    if (!image || !layout_->Pack(write.bytes.data(), {image.data(), image.data() + places.words_bytes}))
       continue;
     write.bytes = {image.data(), write.bytes.size()};  // whole places, which lie side by side in the file
   }
@@ -724,9 +724,9 @@ bool KvPool::Arrange(KvPage& page) {
     return page.packed_ && layout_->Pack(page.frame_.data(), {page.packed_.data(), page.packed_.side()});
   }
   const PackedBf16Places places(geometry_.head_dim);
-  const PackedBf16 image{page.frame_.data(), page.frame_.data() + places.planes_bytes};
+  const PackedBf16 image{page.frame_.data(), page.frame_.data() + places.words_bytes};
   if (page.packed_) {
-    std::memcpy(page.packed_.data(), image.planes, static_cast<std::size_t>(places.planes_bytes));
+    std::memcpy(page.packed_.data(), image.words, static_cast<std::size_t>(places.words_bytes));
     std::memcpy(page.packed_.side(), image.rest, static_cast<std::size_t>(places.rest_bytes()));
     return true;
   }

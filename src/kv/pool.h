@@ -300,7 +300,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Of pages as they are, for those that are packed once they are read. Few that are used again and again: so
   // they stay in huge pages of the system (kLeastForHuge), where others come and go.
   FrameStore landing_;
-  // What goes to disk packed, for as long as it takes: planes and the rest of kernels/packed_bf16.h one
+  // What goes to disk packed, for as long as it takes: words and the rest of kernels/packed_bf16.h one
   // behind the other. Few, and beside the pages' memory (ImagesBytes).
   FrameStore images_;
   int64_t image_bytes_ = 0;            // of them, what a page fills; 0: pages go to disk as they are

@@ -56,7 +56,7 @@ bool KvPool::MovePacked(KvPage& page, PageFrame& frame) {
   const bool is_behind = page.packed_ && page.packed_.slab().index > frame.slab().index;
   if (!is_behind || page.io_ != KvPage::Io::kNone || !Retire(page, &pins)) return false;
   const PackedBf16Places places(geometry_.head_dim);
-  std::memcpy(frame.data(), page.packed_.data(), static_cast<std::size_t>(places.planes_bytes));
+  std::memcpy(frame.data(), page.packed_.data(), static_cast<std::size_t>(places.words_bytes));
   std::memcpy(frame.side(), page.packed_.side(), static_cast<std::size_t>(places.rest_bytes()));
   packed_.SetHolder(frame, &page);
   std::swap(page.packed_, frame);

@@ -15,7 +15,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/attention.h"
-#include "kernels/cpu/packed_bf16-inl.h"
+#include "kernels/cpu/few_rows-inl.h"
 #include "kernels/cpu/simd_kernels.h"
 
 // Nothing for the scalar target that Highway insists on: ref/ is below AVX2.
@@ -25,16 +25,10 @@ namespace longheads::cpu::HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-using Tag = hn::ScalableTag<float>;
-using Vec = hn::Vec<Tag>;
 
-constexpr Tag kTag;
-constexpr int64_t kLanes = HWY_MAX_BYTES / sizeof(float);
 constexpr int64_t kTile = 2 * kLanes;  // rows
 // Accumulators of a block: 2 vectors of rows x kBlock keys. AVX2 has 16 registers, AVX-512 has 32.
 constexpr int kBlock = kLanes >= 16 ? 12 : 6;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Logits are kept in units of ln 2, by a factor in the query's scale, so that softmax needs powers of 2
 // alone.
@@ -324,8 +318,6 @@ void Rotate(const float* in, int64_t x, const RotationTable& table, float* out) 
   RotateRow(in, x, table, 1, out);
 }
 
-constexpr int kFew = 4;  // rows that share each key as it is read
-
 // The sums of four vectors' lanes. Each is summed in the same order.
 HWY_INLINE auto SumsOfLanes(const Vec (&v)[4]) {
   const hn::Repartition<double, Tag> pairs;
@@ -346,49 +338,6 @@ HWY_INLINE auto SumsOfLanes(const Vec (&v)[4]) {
   }
 }
 
-HWY_INLINE Vec Widened(const float* p) { return hn::LoadU(kTag, p); }
-HWY_INLINE Vec Widened(const BFloat16* p) {
-  const auto half = hn::LoadU(hn::Rebind<uint16_t, Tag>(), &p->bits);
-  return hn::BitCast(kTag, hn::ShiftLeft<16>(hn::PromoteTo(hn::Rebind<uint32_t, Tag>(), half)));
-}
-
-HWY_INLINE Vec Widened(const int8_t* p) {
-  const auto bytes = hn::LoadU(hn::Rebind<int8_t, Tag>(), p);
-  return hn::ConvertTo(kTag, hn::PromoteTo(hn::RebindToSigned<Tag>(), bytes));
-}
-
-constexpr bool kFetchesIntoSecond = kLanes >= 16;
-constexpr uintptr_t kFetchedAhead = kFetchesIntoSecond ? 8192 : 4096;  // bytes
-
-// Numbers that are read in the order of their addresses up to `end`, and where what comes then begins, 0
-// where that is not known.
-struct Reading {
-  uintptr_t end = UINTPTR_MAX;
-  uintptr_t next = 0;
-
-  Reading() = default;
-  Reading(const void* last, const void* what_next)
-      : end(reinterpret_cast<uintptr_t>(last)), next(reinterpret_cast<uintptr_t>(what_next)) {}
-};
-
-// Asks for what is read kAhead bytes after n elements at p: the hardware's own prefetching ends at multiples
-// of 4096, and one token's arithmetic is too short to hide what that costs. To ask for what is not there is
-// no fault. On AVX-512 into the second cache, and earlier: lines came a quarter to a third faster so
-// (docs/performance.md).
-template <uintptr_t kAhead = kFetchedAhead, typename T>
-HWY_INLINE void FetchAhead(const T* p, int64_t n, const Reading& reading = {}) {
-  constexpr uintptr_t kLine = 64;
-  uintptr_t begin = reinterpret_cast<uintptr_t>(p) + kAhead;
-  if (begin >= reading.end) {
-    if (reading.next == 0) return;
-    begin += reading.next - reading.end;
-  }
-  const uintptr_t end = begin + static_cast<uintptr_t>(n) * sizeof(T);
-  for (uintptr_t at = begin; at < end; at += kLine) {
-    __builtin_prefetch(reinterpret_cast<const char*>(at), /*rw=*/0, /*locality=*/kFetchesIntoSecond ? 2 : 3);
-  }
-}
-
 // Factors of eight-bit keys and values; other types have none.
 template <typename Run>
 HWY_INLINE void ScaleLogits(const Run&, int64_t, int64_t, float*) {}
@@ -405,145 +354,28 @@ HWY_INLINE Vec ScaledWeight(const Q8KeyRun& run, int64_t j, Vec p) {
   return hn::Mul(p, hn::LoadU(kTag, run.v_scale + j));
 }
 
-constexpr int64_t kFewStride = kMaxRun + 16;
-constexpr int64_t kKeysTogether = 4;
-
-// Where the kernels of few rows find a run's keys and values; what is read later is asked for meanwhile. Of a
-// page as it is: where they lie.
-template <typename T>
-class NumbersOf {
- public:
-  NumbersOf(const KeyRunOf<T>& run, float* /*workspace*/)
-      : run_(run), k_(run.k + run.n_keys * run.head_dim, run.v != nullptr ? run.v : run.next) {
-    if (run.v != nullptr) v_ = Reading(run.v + run.head_dim * run.v_stride, run.next);
-  }
-
-  // Keys are asked for kKeysTogether at a time from here on, so that `begin` is among them.
-  static int64_t FirstKey(int64_t begin) { return begin; }
-  // Keys [j, j + n), row-major; until others are asked for. n is kKeysTogether, or one of the last.
-  HWY_INLINE const T* Keys(int64_t j, int64_t n) const {
-    const T* const keys = run_.k + j * run_.head_dim;
-    if (n > 1) FetchAhead(keys, n * run_.head_dim, k_);
-    return keys;
-  }
-  // Channel m of all values, of which those of tokens [from, to) are read; until another is asked for in the
-  // same place, 0 or 1.
-  HWY_INLINE const T* Values(int64_t m, int /*place*/, int64_t from, int64_t to) const {
-    const T* const values = run_.v + m * run_.v_stride;
-    FetchAhead(values + from, to - from, v_);
-    return values;
-  }
-
- private:
-  const KeyRunOf<T>& run_;
-  Reading k_, v_;
-};
-
-// Of a packed page: unpacked in the first cache, a few at a time.
-class PackedNumbers {
- public:
-  static constexpr int64_t Workspace(int64_t head_dim) {  // floats
-    return std::max(kKeysTogether * head_dim, 2 * kMaxRun) / 2;
-  }
-  PackedNumbers(const PackedKeyRun& run, float* workspace)
-      : places_(run.head_dim),
-        bases_(reinterpret_cast<const int16_t*>(run.page.rest), run.head_dim),
-        bytes_(reinterpret_cast<const int8_t*>(run.page.planes)),
-        codes_(reinterpret_cast<const uint8_t*>(run.page.planes + places_.n_numbers)),
-        apart_(reinterpret_cast<const uint32_t*>(run.page.rest + places_.apart_at())),
-        apart_bits_(reinterpret_cast<const uint16_t*>(run.page.rest + places_.bits_at())),
-        numbers_(reinterpret_cast<BFloat16*>(workspace)) {
-    std::memcpy(&n_apart_, run.page.rest + places_.count_at(), sizeof(n_apart_));
-    const auto* const next = static_cast<const std::byte*>(run.next);
-    of_bytes_ = Reading(codes_, next);
-    of_codes_ = Reading(codes_ + places_.n_numbers / 2, next != nullptr ? next + places_.n_numbers : nullptr);
-  }
-
-  static int64_t FirstKey(int64_t begin) { return begin / kKeysTogether * kKeysTogether; }
-  HWY_INLINE const BFloat16* Keys(int64_t j, int64_t /*n*/) {
-    const int64_t d = places_.head_dim, first = FirstKey(j) * d;
-    Fetch(first, kKeysTogether * d);
-    auto* const to = reinterpret_cast<int16_t*>(numbers_);
-    ForEachBlockOfKeys(first, kKeysTogether, d, bases_, [&](int64_t i, const auto& base) HWY_ATTR {
-      UnpackBlock(bytes_ + i, codes_ + i / 2, base, to + i - first);
-    });
-    PutApart(first, first + kKeysTogether * d, numbers_);
-    return numbers_ + j * d - first;
-  }
-  HWY_INLINE const BFloat16* Values(int64_t m, int place, int64_t from, int64_t to) {
-    const int64_t row = places_.n_numbers / 2 + m * kMaxRun;
-    const int64_t first = row + from / kPackedBlock * kPackedBlock;
-    const int64_t end = row + (to + kPackedBlock - 1) / kPackedBlock * kPackedBlock;
-    Fetch(first, end - first);
-    BFloat16* const values = numbers_ + place * kMaxRun;
-    auto* const to_row = reinterpret_cast<int16_t*>(values);
-    ForEachBlockOfValues(first, end, m, bases_, [&](int64_t i, const auto& base) HWY_ATTR {
-      UnpackBlock(bytes_ + i, codes_ + i / 2, base, to_row + i - row);
-    });
-    PutApart(first, end, values + first - row);
-    return values;
-  }
-
- private:
-  // Inline: calls of what does nothing but ask for memory GCC 12 takes for dead, and leaves out.
-  HWY_INLINE void Fetch(int64_t first, int64_t n) const {
-    FetchAhead<kBytesAhead>(bytes_ + first, n, of_bytes_);
-    FetchAhead<kBytesAhead / 2>(codes_ + first / 2, n / 2, of_codes_);
-  }
-  // Those of numbers [begin, end) that stand apart: they do so in order, and are asked for in it, mostly.
-  void PutApart(int64_t begin, int64_t end, BFloat16* to) {
-    while (at_ > 0 && apart_[at_ - 1] >= begin) --at_;
-    for (; at_ < n_apart_ && apart_[at_] < end; ++at_) {
-      if (apart_[at_] >= begin) to[apart_[at_] - begin].bits = apart_bits_[at_];
-    }
-  }
-
-  static constexpr uintptr_t kBytesAhead = 4096;
-
-  PackedBf16Places places_;
-  PackedBases bases_;
-  const int8_t* bytes_;
-  const uint8_t* codes_;
-  const uint32_t* apart_;
-  const uint16_t* apart_bits_;
-  uint32_t n_apart_ = 0;
-  uint32_t at_ = 0;
-  Reading of_bytes_, of_codes_;
-  BFloat16* numbers_;
-};
-
-template <typename T>
-NumbersOf<T> NumbersFrom(const KeyRunOf<T>& run, float* workspace) {
-  return {run, workspace};
-}
-inline PackedNumbers NumbersFrom(const PackedKeyRun& run, float* workspace) { return {run, workspace}; }
-
-// out[r * out_stride + b] = sum over i in [0, n) of a[b * a_stride + i] * rows[r * row_stride + i], for b in
-// [0, kCount), one or four, and r in [0, kRows); the same for a b alone as among others. n: a multiple of
-// kLanes.
-template <int kRows, int kCount, typename T>
-HWY_INLINE void DotProducts(const T* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT rows,
-                            int64_t row_stride, int64_t n, float* HWY_RESTRICT out, int64_t out_stride) {
+// out[r * out_stride + b] = sum over i in [0, n) of row b of `numbers` at i * rows[r * row_stride + i], for
+// all of its rows, one or four, and r in [0, kRows); the same for a row alone as among others. n: a multiple
+// of kLanes.
+template <int kRows, typename Numbers>
+HWY_INLINE void DotProducts(const Numbers& numbers, const float* HWY_RESTRICT rows, int64_t row_stride,
+                            int64_t n, float* HWY_RESTRICT out, int64_t out_stride) {
   Vec sums[kRows][4];
   HWY_UNROLL(4)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(4)
     for (int b = 0; b < 4; ++b) sums[r][b] = hn::Zero(kTag);
   }
-  for (int64_t i = 0; i < n; i += kLanes) {
+  numbers.template ForEach<kRows>(n, [&](int64_t i, int b, Vec element) HWY_ATTR {
     HWY_UNROLL(4)
-    for (int b = 0; b < kCount; ++b) {
-      const Vec element = Widened(a + b * a_stride + i);
-      HWY_UNROLL(4)
-      for (int r = 0; r < kRows; ++r) {
-        sums[r][b] = hn::MulAdd(element, hn::LoadU(kTag, rows + r * row_stride + i), sums[r][b]);
-      }
+    for (int r = 0; r < kRows; ++r) {
+      sums[r][b] = hn::MulAdd(element, hn::LoadU(kTag, rows + r * row_stride + i), sums[r][b]);
     }
-  }
+  });
   HWY_UNROLL(4)
   for (int r = 0; r < kRows; ++r) {
     const auto all = SumsOfLanes(sums[r]);
-    if constexpr (kCount == 1) {
+    if constexpr (Numbers::kCount == 1) {
       out[r * out_stride] = hn::GetLane(all);
     } else {
       hn::StoreU(all, hn::CappedTag<float, 4>(), out + r * out_stride);
@@ -552,7 +384,8 @@ HWY_INLINE void DotProducts(const T* HWY_RESTRICT a, int64_t a_stride, const flo
 }
 
 // Logits of up to kFew rows, [kRows][kFewStride], -inf where a row does not see a key: dot products along K's
-// contiguous direction. Whole vectors of keys [from, to), all that any row sees. q: [kRows][d].
+// contiguous direction. Keys [from, to) are all that any row sees, in multiples of what `numbers` are read
+// in. q: [kRows][d].
 template <int kRows, typename Run, typename Source>
 HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, Source& numbers, const RotationTable& table,
                           float* HWY_RESTRICT q, float* HWY_RESTRICT logits, int64_t& from, int64_t& to) {
@@ -564,67 +397,17 @@ HWY_INLINE void FewLogits(const RotatedRow* rows, const Run& run, Source& number
     end = std::max<int64_t>(end, rows[r].key_end);
     RotateRow(rows[r].q, rows[r].x, table, rows[r].scale * kLog2E, q + r * d);
   }
-  int64_t j = numbers.FirstKey(begin);
-  for (; j + kKeysTogether <= end; j += kKeysTogether) {
-    DotProducts<kRows, kKeysTogether>(numbers.Keys(j, kKeysTogether), d, q, d, d, logits + j, kFewStride);
-  }
-  for (; j < end; ++j) DotProducts<kRows, 1>(numbers.Keys(j, 1), d, q, d, d, logits + j, kFewStride);
-  from = begin / kLanes * kLanes;
-  to = (end + kLanes - 1) / kLanes * kLanes;
+  numbers.TakeQueries(q, kRows);
+  numbers.ForEachKeys(begin, end, [&](int64_t j, const auto& keys) HWY_ATTR {
+    DotProducts<kRows>(keys, keys.RowsFor(q), d, d, logits + j, kFewStride);
+  });
+  from = begin / Source::kWhole * Source::kWhole;
+  to = (end + Source::kWhole - 1) / Source::kWhole * Source::kWhole;
   for (int r = 0; r < kRows; ++r) {
     float* const row = logits + r * kFewStride;
     ScaleLogits(run, from, to, row);
     for (int64_t j = from; j < rows[r].key_begin; ++j) row[j] = -kInfinity;
     for (int64_t j = rows[r].key_end; j < to; ++j) row[j] = -kInfinity;
-  }
-}
-
-// out[r * d + m] = sum over j in [from, to) of weights[r * kFewStride + j] * v[m][j], from and to
-// being whole vectors. Every other vector has a sum of its own, so that none waits long for its last
-// addition; which of the two begins changes no bit.
-template <int kRows, typename Source>
-HWY_INLINE void FewValues(Source& numbers, int64_t d, const float* HWY_RESTRICT weights, int64_t from,
-                          int64_t to, float* HWY_RESTRICT out) {
-  constexpr int kDims = kRows < 4 ? 2 : 1;  // at a time: as many sums as AVX2 has registers for
-  for (int64_t m = 0; m < d; m += 4) {
-    Vec sums[kRows][4];
-    HWY_UNROLL(4)
-    for (int first = 0; first < 4; first += kDims) {
-      decltype(numbers.Values(0, 0, 0, 0)) channels[kDims];
-      Vec even[kDims][kRows];
-      Vec odd[kDims][kRows];
-      HWY_UNROLL(2)
-      for (int b = 0; b < kDims; ++b) {
-        channels[b] = numbers.Values(m + first + b, b, from, to);
-        HWY_UNROLL(4)
-        for (int r = 0; r < kRows; ++r) even[b][r] = odd[b][r] = hn::Zero(kTag);
-      }
-      const auto add = [&](int64_t j, Vec(&to_sums)[kDims][kRows]) HWY_ATTR {
-        Vec elements[kDims];
-        HWY_UNROLL(2)
-        for (int b = 0; b < kDims; ++b) elements[b] = Widened(channels[b] + j);
-        HWY_UNROLL(4)
-        for (int r = 0; r < kRows; ++r) {
-          const Vec weight = hn::LoadU(kTag, weights + r * kFewStride + j);
-          HWY_UNROLL(2)
-          for (int b = 0; b < kDims; ++b) to_sums[b][r] = hn::MulAdd(elements[b], weight, to_sums[b][r]);
-        }
-      };
-      int64_t j = from;
-      for (; j + 2 * kLanes <= to; j += 2 * kLanes) {
-        add(j, even);
-        add(j + kLanes, odd);
-      }
-      if (j < to) add(j, even);
-      HWY_UNROLL(2)
-      for (int b = 0; b < kDims; ++b) {
-        HWY_UNROLL(4)
-        for (int r = 0; r < kRows; ++r) sums[r][first + b] = hn::Add(even[b][r], odd[b][r]);
-      }
-    }
-    HWY_UNROLL(4)
-    for (int r = 0; r < kRows; ++r)
-      hn::StoreU(SumsOfLanes(sums[r]), hn::CappedTag<float, 4>(), out + r * d + m);
   }
 }
 
@@ -658,7 +441,11 @@ void AttendGroup(const RotatedRow* rows, const Run& run, const RotationTable& ta
     }
     sum[r] = hn::GetLane(hn::SumOfLanes(kTag, total));
   }
-  FewValues<kRows>(numbers, d, logits, from, to, values);
+  numbers.TakeWeights(logits, kRows, from, to);
+  numbers.ForEachValues(from, to, [&](int64_t m, const auto& channels) HWY_ATTR {
+    DotProducts<kRows>(channels, channels.RowsFor(logits + from), kFewStride, to - from, values + m, d);
+  });
+  numbers.Finish(values, kRows);
   for (int r = 0; r < kRows; ++r) MergeInto(rows[r].state, d, values + r * d, max[r], sum[r]);
 }
 

@@ -158,84 +158,90 @@ void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
 
 // ---- kernels/packed_bf16.h
 
-// block(first, base) of all blocks of a page.
-template <typename Block>
-HWY_INLINE void ForEachPackedBlock(const PackedBf16Places& places, const PackedBases& bases,
-                                   const Block& block) {
-  ForEachBlockOfKeys(0, kMaxRun, places.head_dim, bases, block);
-  for (int64_t m = 0; m < places.head_dim; ++m) {
-    const int64_t first = places.n_numbers / 2 + m * kMaxRun;
-    ForEachBlockOfValues(first, first + kMaxRun, m, bases, block);
-  }
+// rows(first, n, bases) of all rows of a page that lie together: the first of their numbers, and how many
+// each has.
+template <typename Rows>
+HWY_INLINE void ForEachPackedRows(const PackedBf16Places& places, const std::byte* rest, const Rows& rows) {
+  const int64_t d = places.head_dim, end = places.n_numbers / 2;
+  const auto* const largest = reinterpret_cast<const uint8_t*>(rest);
+  uint16_t of_keys[kMaxHeadDim];
+  BasesInTurn(largest, d, of_keys);
+  for (int64_t i = 0; i < end; i += kPackedRows * d) rows(i, d, KeyBases{of_keys});
+  for (int64_t m = 0; m < d; m += kPackedRows) rows(end + m * kMaxRun, kMaxRun, ValueBases{largest, d + m});
 }
 
-// places.n_bases() of them.
-void FindBases(const BFloat16* page, const PackedBf16Places& places, int16_t* bases) {
-  const auto* const numbers = reinterpret_cast<const int16_t*>(page);
+// Of places.n_channels().
+void FindLargest(const BFloat16* page, const PackedBf16Places& places, uint8_t* largest) {
+  const auto* const numbers = reinterpret_cast<const uint16_t*>(page);
   const int64_t d = places.head_dim;
-  const auto exponents = hn::Set(kNumbers, int16_t{0x7f80});
-  const auto below = hn::Set(kNumbers, int16_t{15 * 128});
-  std::fill_n(bases, d, int16_t{0});
+  const Words tag;
+  const auto exponents = hn::Set(tag, uint16_t{0x7f80});
+  uint16_t of_keys[kMaxHeadDim] = {};
   for (int64_t row = 0; row < kMaxRun; ++row) {
-    const int16_t* const keys = numbers + row * d;
+    const uint16_t* const keys = numbers + row * d;
     int64_t m = 0;
-    for (; m + kNumberLanes <= d; m += kNumberLanes) {
-      const auto exponent = hn::And(hn::LoadU(kNumbers, keys + m), exponents);
-      hn::StoreU(hn::Max(hn::LoadU(kNumbers, bases + m), exponent), kNumbers, bases + m);
+    for (; m + kWordLanes <= d; m += kWordLanes) {
+      const auto exponent = hn::And(hn::LoadU(tag, keys + m), exponents);
+      hn::StoreU(hn::Max(hn::LoadU(tag, of_keys + m), exponent), tag, of_keys + m);
     }
-    for (; m < d; ++m) bases[m] = std::max(bases[m], static_cast<int16_t>(keys[m] & 0x7f80));
+    for (; m < d; ++m) of_keys[m] = std::max(of_keys[m], static_cast<uint16_t>(keys[m] & 0x7f80));
   }
-  for (int64_t m = 0; m < d; ++m) bases[m] = static_cast<int16_t>(bases[m] - 15 * 128);
+  for (int64_t m = 0; m < d; ++m) largest[m] = static_cast<uint8_t>(of_keys[m] >> 7);
   for (int64_t m = 0; m < d; ++m) {
-    const int16_t* const values = numbers + kMaxRun * (d + m);
-    auto most = hn::Zero(kNumbers);
-    for (int64_t i = 0; i < kMaxRun; i += kNumberLanes) {
-      most = hn::Max(most, hn::And(hn::LoadU(kNumbers, values + i), exponents));
+    const uint16_t* const values = numbers + kMaxRun * (d + m);
+    auto most = hn::Zero(tag);
+    for (int64_t i = 0; i < kMaxRun; i += kWordLanes) {
+      most = hn::Max(most, hn::And(hn::LoadU(tag, values + i), exponents));
     }
-    bases[d + m] = hn::GetLane(hn::MaxOfLanes(kNumbers, hn::Sub(most, below)));
+    largest[d + m] = static_cast<uint8_t>(hn::GetLane(hn::MaxOfLanes(tag, most)) >> 7);
   }
 }
 
 bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16Room packed) {
-  const hn::Rebind<uint8_t, Numbers> bytes;
   const PackedBf16Places places(head_dim);
-  auto* const stored_bases = reinterpret_cast<int16_t*>(packed.rest);
-  FindBases(page, places, stored_bases);
-  const PackedBases bases(stored_bases, head_dim);
-  const auto* const numbers = reinterpret_cast<const int16_t*>(page);
-  auto* const planes = reinterpret_cast<uint8_t*>(packed.planes);
+  auto* const largest = reinterpret_cast<uint8_t*>(packed.rest);
+  FindLargest(page, places, largest);
+  const auto* const numbers = reinterpret_cast<const uint16_t*>(page);
   auto* const apart = reinterpret_cast<uint32_t*>(packed.rest + places.apart_at());
   auto* const apart_bits = reinterpret_cast<uint16_t*>(packed.rest + places.bits_at());
-  const auto zero = hn::Zero(kNumbers);
   uint32_t n_apart = 0;
   bool fits = true;
-  ForEachPackedBlock(places, bases, [&](int64_t first, const auto& base) HWY_ATTR {
-    // The codes of numbers j, ..., whose other bits go where they belong; below 1 of those that stand apart.
-    const auto codes_of = [&](int64_t j) HWY_ATTR {
-      const auto number = hn::LoadU(kNumbers, numbers + first + j);
-      const auto sign = hn::And(
-          hn::BitCast(kNumbers, hn::ShiftRight<8>(hn::BitCast(hn::RebindToUnsigned<Numbers>(), number))),
-          hn::Set(kNumbers, int16_t{0x80}));
-      const auto rest = hn::Or(sign, hn::And(number, hn::Set(kNumbers, int16_t{0x7f})));
-      hn::StoreU(hn::DemoteTo(bytes, rest), bytes, planes + first + j);
-      const auto exponent = hn::And(number, hn::Set(kNumbers, int16_t{0x7f80}));
-      return hn::ShiftRight<7>(hn::Sub(exponent, base(j)));
-    };
-    auto least = hn::Set(kNumbers, int16_t{15});
-    for (int64_t j = 0; j < kHalfBlock; j += kNumberLanes) {
-      const auto low = codes_of(j), high = codes_of(kHalfBlock + j);
-      least = hn::Min(least, hn::Min(low, high));
-      const auto both = hn::Or(hn::Max(low, zero), hn::ShiftLeft<4>(hn::Max(high, zero)));
-      hn::StoreU(hn::DemoteTo(bytes, both), bytes, planes + places.n_numbers + first / 2 + j);
-    }
-    if (hn::AllTrue(kNumbers, hn::Gt(least, zero))) return;
-    for (int64_t j = 0; j < kPackedBlock; ++j) {
-      const uint8_t codes = planes[places.n_numbers + first / 2 + j % kHalfBlock];
-      if ((j < kHalfBlock ? codes & 15 : codes >> 4) != 0) continue;
-      fits = fits && n_apart < kMostApart;
-      if (!fits) return;
-      apart[n_apart] = static_cast<uint32_t>(first + j);
-      apart_bits[n_apart++] = page[first + j].bits;
+  ForEachPackedRows(places, packed.rest, [&](int64_t first, int64_t n, const auto& bases) HWY_ATTR {
+    auto* const to = reinterpret_cast<uint16_t*>(packed.words) + PackedWords(first);
+    bool any_apart = false;
+    ForEachWords(n, [&](auto words, int64_t at, int64_t low, int64_t high) HWY_ATTR {
+      const hn::RebindToSigned<decltype(words)> integers;
+      const auto kept = hn::Set(words, uint16_t{kPackedSign | kPackedMantissa});
+      auto least = hn::Set(integers, int16_t{15 * 128});
+      const auto row = [&](int64_t r) HWY_ATTR {  // of all four as the first three lie
+        const auto number = InTurn(words, numbers + first + r * n + low, numbers + first + r * n + high);
+        const auto exponent = hn::And(number, hn::Set(words, uint16_t{0x7f80}));
+        const auto code = hn::BitCast(integers, hn::Sub(exponent, bases.Of(words, r, at)));
+        least = hn::Min(least, code);
+        return hn::OrAnd(hn::BitCast(words, hn::Max(code, hn::Zero(integers))), number, kept);
+      };
+      const auto word0 = row(0), word1 = row(1), word2 = row(2), word3 = row(3);
+      const auto moved = [&](auto bits, uint16_t which)
+                             HWY_ATTR { return hn::And(bits, hn::Set(words, which)); };
+      const auto free0 = hn::ShiftLeft<kCodeMoved>(moved(word3, kPackedCode));
+      const auto free1 = hn::ShiftLeft<kUpperMoved>(moved(word3, kUpperMantissa));
+      const auto free2 = hn::Or(hn::ShiftLeft<kLowerMoved>(moved(word3, kLowerMantissa)),
+                                hn::ShiftRight<kSignMoved>(moved(word3, kPackedSign)));
+      hn::StoreU(hn::Or(word0, free0), words, to + at);
+      hn::StoreU(hn::Or(word1, free1), words, to + n + at);
+      hn::StoreU(hn::Or(word2, free2), words, to + 2 * n + at);
+      any_apart = any_apart || !hn::AllTrue(integers, hn::Gt(least, hn::Zero(integers)));
+    });
+    if (!any_apart) return;
+    for (int64_t r = 0; r < kPackedRows; ++r) {
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t at = first + r * n + i;
+        if ((numbers[at] & 0x7f80) > PackedBase(largest[bases.Channel(r, i)])) continue;
+        fits = fits && n_apart < places.most_apart;
+        if (!fits) return;
+        apart[n_apart] = static_cast<uint32_t>(at);
+        apart_bits[n_apart++] = numbers[at];
+      }
     }
   });
   std::memcpy(packed.rest + places.count_at(), &n_apart, sizeof(n_apart));
@@ -244,18 +250,15 @@ bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16Room packed) {
 
 void UnpackBf16(PackedBf16 packed, int64_t head_dim, BFloat16* page) {
   const PackedBf16Places places(head_dim);
-  const PackedBases bases(reinterpret_cast<const int16_t*>(packed.rest), head_dim);
-  const auto* const planes = reinterpret_cast<const int8_t*>(packed.planes);
-  const auto* const all_codes = reinterpret_cast<const uint8_t*>(packed.planes + places.n_numbers);
-  auto* const numbers = reinterpret_cast<int16_t*>(page);
-  ForEachPackedBlock(places, bases, [&](int64_t first, const auto& base) HWY_ATTR {
+  auto* const numbers = reinterpret_cast<uint16_t*>(page);
+  ForEachPackedRows(places, packed.rest, [&](int64_t first, int64_t n, const auto& bases) HWY_ATTR {
+    const auto* const words = reinterpret_cast<const uint16_t*>(packed.words) + PackedWords(first);
     // Farther ahead than the hardware asks for, and over the ends of the system's pages.
-    constexpr uintptr_t kAhead = 4096;
-    for (const void* const at :
-         {static_cast<const void*>(planes + first), static_cast<const void*>(all_codes + first / 2)}) {
-      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(at) + kAhead));
+    constexpr uintptr_t kAhead = 4096, kLine = 64;
+    for (uintptr_t at = 0; at < static_cast<uintptr_t>(2 * PackedWords(kPackedRows * n)); at += kLine) {
+      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(words) + at + kAhead));
     }
-    UnpackBlock(planes + first, all_codes + first / 2, base, numbers + first);
+    UnpackRows(words, n, bases, numbers + first);
   });
   uint32_t n_apart = 0;
   std::memcpy(&n_apart, packed.rest + places.count_at(), sizeof(n_apart));

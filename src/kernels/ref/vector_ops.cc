@@ -75,35 +75,54 @@ void FromQ8Each(const int8_t* in, const float* scales, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]) * scales[i];
 }
 
+// The row of number i of a page, by its first number, and how many numbers it has.
+struct PackedRow {
+  PackedRow(int64_t i, int64_t head_dim) : n(i < kMaxRun * head_dim ? head_dim : kMaxRun) {
+    first = i / n * n;
+    const int64_t together = kPackedRows * n, group = i / together * together;
+    row = i / n % kPackedRows;
+    word = PackedWords(group) + PackedPlace(i - first, n);
+  }
+
+  int64_t n, first;
+  int64_t row;   // of those that lie together
+  int64_t word;  // of the number in that place of the first of them; n words farther that of the second
+};
+
+// The channel of number i: V's come behind K's.
+int64_t ChannelOf(int64_t i, int64_t head_dim) { return i < kMaxRun * head_dim ? i % head_dim : i / kMaxRun; }
+
 bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16Room packed) {
   const PackedBf16Places places(head_dim);
-  auto* const bases = reinterpret_cast<int16_t*>(packed.rest);
+  auto* const words = reinterpret_cast<uint16_t*>(packed.words);
+  auto* const largest = reinterpret_cast<uint8_t*>(packed.rest);
   auto* const apart = reinterpret_cast<uint32_t*>(packed.rest + places.apart_at());
   auto* const apart_bits = reinterpret_cast<uint16_t*>(packed.rest + places.bits_at());
   const auto exponent = [&](int64_t i) { return page[i].bits >> 7 & 0xff; };
-  const auto channel = [&](int64_t i) {
-    return i < kMaxRun * head_dim ? i % head_dim : i / kMaxRun;  // V's come behind K's
-  };
-  std::fill_n(bases, places.n_bases(), int16_t{-15 * 128});
+  std::fill_n(largest, places.n_channels(), uint8_t{0});
   for (int64_t i = 0; i < places.n_numbers; ++i) {
-    int16_t& base = bases[channel(i)];
-    base = std::max(base, static_cast<int16_t>((exponent(i) - 15) * 128));
+    uint8_t& of_channel = largest[ChannelOf(i, head_dim)];
+    of_channel = std::max(of_channel, static_cast<uint8_t>(exponent(i)));
   }
   uint32_t n_apart = 0;
-  for (int64_t block = 0; block < places.n_numbers; block += kPackedBlock) {
-    for (int64_t j = 0; j < kPackedBlock; ++j) {
-      const int64_t i = block + j;
-      const uint16_t bits = page[i].bits;
-      int code = exponent(i) - bases[channel(i)] / 128;
-      if (code < 1) {
-        if (n_apart == kMostApart) return false;
-        apart[n_apart] = static_cast<uint32_t>(i);
-        apart_bits[n_apart++] = bits;
-        code = 0;
-      }
-      packed.planes[i] = static_cast<std::byte>((bits >> 8 & 0x80) | (bits & 0x7f));
-      std::byte& codes = packed.planes[places.n_numbers + block / 2 + j % (kPackedBlock / 2)];
-      codes = j < kPackedBlock / 2 ? static_cast<std::byte>(code) : codes | static_cast<std::byte>(code << 4);
+  for (int64_t i = 0; i < places.n_numbers; ++i) {
+    const uint16_t bits = page[i].bits;
+    int code = (page[i].bits & 0x7f80) - PackedBase(largest[ChannelOf(i, head_dim)]);
+    if (code <= 0) {
+      if (n_apart == places.most_apart) return false;
+      apart[n_apart] = static_cast<uint32_t>(i);
+      apart_bits[n_apart++] = bits;
+      code = 0;
+    }
+    const PackedRow at(i, head_dim);
+    uint16_t* const word = words + at.word;
+    if (at.row < kPackedRows - 1) {
+      word[at.row * at.n] = static_cast<uint16_t>((bits & (kPackedSign | kPackedMantissa)) | code);
+    } else {
+      word[0] |= static_cast<uint16_t>(code << kCodeMoved);
+      word[at.n] |= static_cast<uint16_t>((bits & kUpperMantissa) << kUpperMoved);
+      word[2 * at.n] |=
+          static_cast<uint16_t>((bits & kLowerMantissa) << kLowerMoved | (bits & kPackedSign) >> kSignMoved);
     }
   }
   std::memcpy(packed.rest + places.count_at(), &n_apart, sizeof(n_apart));
@@ -112,14 +131,19 @@ bool PackBf16(const BFloat16* page, int64_t head_dim, PackedBf16Room packed) {
 
 void UnpackBf16(PackedBf16 packed, int64_t head_dim, BFloat16* page) {
   const PackedBf16Places places(head_dim);
-  const auto* const bases = reinterpret_cast<const int16_t*>(packed.rest);
+  const auto* const words = reinterpret_cast<const uint16_t*>(packed.words);
+  const auto* const largest = reinterpret_cast<const uint8_t*>(packed.rest);
   for (int64_t i = 0; i < places.n_numbers; ++i) {
-    const int64_t block = i / kPackedBlock * kPackedBlock, j = i % kPackedBlock;
-    const auto number = static_cast<int>(packed.planes[i]);
-    const auto codes = static_cast<int>(packed.planes[places.n_numbers + block / 2 + j % (kPackedBlock / 2)]);
-    const int code = j < kPackedBlock / 2 ? codes & 15 : codes >> 4;
-    const int base = bases[i < kMaxRun * head_dim ? i % head_dim : i / kMaxRun];
-    page[i].bits = static_cast<uint16_t>((number & 0x80) << 8 | (base + code * 128 + (number & 0x7f)));
+    const PackedRow at(i, head_dim);
+    const uint16_t* const word = words + at.word;
+    int bits = 0;
+    if (at.row < kPackedRows - 1) {
+      bits = word[at.row * at.n] & kPackedBits;
+    } else {
+      bits = (word[0] >> kCodeMoved & kPackedCode) | (word[at.n] >> kUpperMoved & kUpperMantissa) |
+             (word[2 * at.n] >> kLowerMoved & kLowerMantissa) | (word[2 * at.n] << kSignMoved & kPackedSign);
+    }
+    page[i].bits = static_cast<uint16_t>(bits + PackedBase(largest[ChannelOf(i, head_dim)]));
   }
   uint32_t n_apart = 0;
   std::memcpy(&n_apart, packed.rest + places.count_at(), sizeof(n_apart));
