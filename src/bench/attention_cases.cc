@@ -52,10 +52,7 @@ struct Pages {
       bytes[i] = static_cast<int8_t>(std::clamp(normal(random) / kScale, -127.0f, 127.0f));
       // Some three of a page's numbers stand apart, as in a text's: with many it could not be packed.
       const int64_t third = 2 * kMaxRun * d / 3;
-      if (i % third == third / 2)
-        bytes[i] = 0;
-      else if (bytes[i] == 0)
-        bytes[i] = 1;
+      bytes[i] = i % third == third / 2 ? int8_t{0} : bytes[i] != 0 ? bytes[i] : int8_t{1};
       floats[i] = bytes[i] * kScale;
     }
     for (int64_t i = 0; i < q.size(); ++i) q[i] = normal(random);
