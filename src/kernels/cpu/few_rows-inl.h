@@ -119,6 +119,26 @@ struct RowsOf {
   }
 };
 
+// Bits of the upper word of each pair.
+template <typename D>
+HWY_INLINE auto Kept(uint16_t bits) {
+  return hn::Set(PairsOf<D>(), uint32_t{bits} << 16);
+}
+
+// The numbers of even words, and of odd ones. A fourth row's words have no bits of others.
+template <typename D>
+HWY_INLINE auto Even(D /*tag*/, hn::Vec<D> word, int row) {
+  const PairsOf<D> pairs;
+  const auto bits = hn::ShiftLeft<16>(hn::BitCast(pairs, word));
+  return hn::BitCast(hn::RebindToFloat<PairsOf<D>>(), row == 3 ? bits : hn::And(bits, Kept<D>(kPackedBits)));
+}
+template <typename D>
+HWY_INLINE auto Odd(D /*tag*/, hn::Vec<D> word, int row) {
+  const PairsOf<D> pairs;
+  const auto bits = hn::And(hn::BitCast(pairs, word), Kept<D>(row == 3 ? uint16_t{0xffff} : kPackedBits));
+  return hn::BitCast(hn::RebindToFloat<PairsOf<D>>(), bits);
+}
+
 // Rows of a packed page that lie together, of which no number stands apart: widened in registers, each the
 // smaller by the power of two that its channel's codes count from.
 struct PackedRowsOf {
@@ -162,15 +182,17 @@ struct PackedRowsOf {
     constexpr HalfTogether kHalf;
     const auto first = Load(kHalf, 0, i), second = Load(kHalf, 1, i), third = Load(kHalf, 2, i);
     const hn::Vec<HalfTogether> word[] = {first, second, third, FourthRow(kHalf, first, second, third)};
-    HWY_UNROLL(4)
-    for (int row = 0; row < kPackedRows; ++row) {
-      const auto even = Even(kHalf, word[row], row), odd = Odd(kHalf, word[row], row);
+    const auto give = [&](int row, auto even, auto odd) HWY_ATTR {
       if constexpr (kLanes == kPackedTogether / 4) {
         add(i, row, even);
         add(i + kLanes, row, odd);
       } else {
         add(i, row, hn::Combine(kTag, odd, even));
       }
+    };
+    HWY_UNROLL(4)
+    for (int row = 0; row < kPackedRows; ++row) {
+      give(row, Even(kHalf, word[row], row), Odd(kHalf, word[row], row));
     }
   }
 
@@ -178,24 +200,6 @@ struct PackedRowsOf {
   template <typename D>
   HWY_INLINE hn::Vec<D> Load(D tag, int64_t row, int64_t at) const {
     return hn::LoadU(tag, words + row * stride + at);
-  }
-  // The numbers of even words, and of odd ones. A fourth row's words have no bits of others.
-  template <typename D>
-  static HWY_INLINE auto Even(D /*tag*/, hn::Vec<D> word, int row) {
-    const PairsOf<D> pairs;
-    const auto bits = hn::ShiftLeft<16>(hn::BitCast(pairs, word));
-    return hn::BitCast(hn::RebindToFloat<PairsOf<D>>(),
-                       row == 3 ? bits : hn::And(bits, Kept<D>(kPackedBits)));
-  }
-  template <typename D>
-  static HWY_INLINE auto Odd(D /*tag*/, hn::Vec<D> word, int row) {
-    const PairsOf<D> pairs;
-    const auto bits = hn::And(hn::BitCast(pairs, word), Kept<D>(row == 3 ? uint16_t{0xffff} : kPackedBits));
-    return hn::BitCast(hn::RebindToFloat<PairsOf<D>>(), bits);
-  }
-  template <typename D>
-  static HWY_INLINE auto Kept(uint16_t bits) {
-    return hn::Set(PairsOf<D>(), uint32_t{bits} << 16);
   }
 };
 
