@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "tensor/tensor.h"
 
@@ -87,6 +88,9 @@ class Int8Weights {
   int64_t n_tiles() const { return (n_ + kTile - 1) / kTile; }
   int64_t tile_bytes() const { return FormOf(type_).tile_bytes(k_); }
   const uint8_t* tile(int64_t tile) const { return packed_.get() + tile * tile_bytes(); }
+  std::span<const std::byte> bytes() const {
+    return std::as_bytes(std::span(packed_.get(), static_cast<std::size_t>(n_tiles() * tile_bytes())));
+  }
 
   // In whole cache lines.
   static int64_t BytesFor(DType type, int64_t n, int64_t k) {

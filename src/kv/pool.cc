@@ -88,8 +88,7 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
   const PackedBf16Places places(geometry_.head_dim);
   constexpr auto kLine = static_cast<int64_t>(kCacheLine);
   const bool in_small_pages = options.ram_bytes < kLeastForHuge;
-  packed_ =
-      FrameStore(places.words_bytes, (places.rest_bytes() + kLine - 1) / kLine * kLine, in_small_pages);
+  packed_ = FrameStore(places.words_bytes, (places.rest_bytes() + kLine - 1) / kLine * kLine, in_small_pages);
   landing_ = FrameStore(geometry_.PageStride(), /*side_bytes=*/0, in_small_pages);
   image_bytes_ = ImageBytes(geometry_, *layout_);
   if (image_bytes_ > 0) images_ = FrameStore(geometry_.PageStride());
@@ -266,7 +265,10 @@ void KvPool::AwaitChange(std::unique_lock<std::mutex>& lock) {
   const auto ended = [&] { return n_ended_.load(std::memory_order_relaxed) != n_before; };
   lock.unlock();
   // All who wait look, and share what comes: each end takes as long as to read the page.
-  LookFor(kLooksForAPage, [&] { return ended() || io_->TakeEnded(); });
+  LookFor(kLooksForAPage, [&] {
+    while_waiting_.FetchSome();
+    return ended() || io_->TakeEnded();
+  });
   lock = LockSoon(mutex_);
   if (ended()) return;
   if (awaiting_) return changed_.wait(lock);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/soon_read.h"
 #include "base/thread_pool.h"
 #include "kv/page.h"
 #include "kv/page_io.h"
@@ -148,6 +149,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   void EndKeeping(std::size_t table);
   // Whether nobody would wait for it.
   bool IsNear(const KvPage& page) const;
+
+  // What else is read soon: who waits for a page asks for it meanwhile.
+  SoonRead& while_waiting() { return while_waiting_; }
 
   // All of these are on disk as they are, in the file of WriteTo, when it returns. Not synced.
   Status Flush(std::span<KvPage* const> pages);
@@ -284,6 +288,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   std::condition_variable came_;       // the reading of a page that is awaited ended, where io_ has threads
   bool awaiting_ = false;              // one thread is in io_->Await
   std::atomic<uint64_t> n_ended_ = 0;  // transfers
+  SoonRead while_waiting_;
   // Whether there is something to be done when a page is let go, or was. Read without the lock by all who let
   // pages go: on a line of its own.
   alignas(64) std::atomic<bool> presses_ = false;

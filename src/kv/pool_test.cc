@@ -492,6 +492,20 @@ TEST_P(KvPoolIoTest, ReadAheadBringsWhatIsAskedForLater) {
   for (KvPage* const page : wanted) EXPECT_TRUE(store.pool->IsNear(*page));
 }
 
+TEST_P(KvPoolIoTest, WhoLooksForAPageAsksMeanwhileForWhatElseIsReadSoon) {
+  const Store store(kLeast, 0, GetParam());
+  const auto pages = store.Settled(300);
+  std::vector<KvPage*> wanted = AllOf(pages);
+  wanted.resize(20);
+  const std::vector<std::byte> weights(SoonRead::kSome);
+  const std::span<const std::byte> piece(weights);
+  store.pool->while_waiting().Name(std::span(&piece, 1));
+  store.pool->ReadAhead(wanted, KvPool::Asked::kForCertain);
+  EXPECT_TRUE(store.Holds(*pages[19], 20));  // whose end is the last that its reader takes
+  const bool sleeps = GetParam() == std::string_view("threads");
+  EXPECT_EQ(store.pool->while_waiting().Take().empty(), !sleeps);
+}
+
 TEST(KvPool, WhatCameAheadIsAHitThoughItWasNotThereWhenThePlanNamedIt) {
   const Store store;
   const auto pages = store.Settled(300);

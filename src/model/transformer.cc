@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -376,6 +377,11 @@ Status Transformer::DecodeStep(std::span<const BatchItem> items) {
     sequences.clear();
     for (const BatchItem& item : items) {
       sequences.push_back(Attending(*item.sequence, layer, item.sequence->size() + 1));
+    }
+    // What is read next, whatever was chosen.
+    if (kv_pool_->on_disk()) {
+      kv_pool_->while_waiting().Name(
+          std::array{weights.o.bytes(), weights.gate.bytes(), weights.up.bytes(), weights.down.bytes()});
     }
     runner_.Decode(policy, sequences, a.Rows(layer));
     multiply({{&weights.o, a.attended.data(), normed.data()}});

@@ -496,6 +496,28 @@ TEST(Transformer, DecodesWithoutAllocatingInsideAPageAndChunk) {
   }
 }
 
+TEST(Transformer, SaysWhatATokenReadsBehindItsAttention) {
+  // Of the last layer, where nobody waited: its weights in float32, but those of queries, keys and values.
+  TinyTransformer tiny({.model = kTiny, .attention = kLongHeads});
+  const auto stride = static_cast<uint64_t>(tiny->kv_pool()->geometry().PageStride());
+  ASSERT_TRUE(
+      tiny->kv_pool()->UseDisk({.ram_bytes = 64 * stride,
+                                .most_pinned = 8,
+                                .file = *TemporaryPageFile::Create(testing::TempDir(), stride, 0)}));
+  SequenceState sequence = tiny->NewSequence();
+  const std::vector<int32_t> tokens = TinyTokens(20, kTiny.vocab_size, 3);
+  tiny.Prefill(sequence, tokens);
+  SoonRead& soon = tiny->kv_pool()->while_waiting();
+  EXPECT_TRUE(soon.Take().empty());
+  std::vector<float> hidden;
+  const BatchItem item{&sequence, std::span(tokens).first(1)};
+  ASSERT_TRUE(tiny->Forward(std::span(&item, 1), Phase::kDecode, Outputs::kLast, {}, hidden));
+  std::size_t n_bytes = 0;
+  for (auto some = soon.Take(); !some.empty(); some = soon.Take()) n_bytes += some.size();
+  const int64_t of_heads = kTiny.n_heads * kTiny.head_dim;
+  EXPECT_EQ(n_bytes, sizeof(float) * static_cast<std::size_t>(kTiny.embed * (of_heads + 3 * kTiny.ffn)));
+}
+
 TEST(Transformer, DecodesWithoutAllocatingWherePagesAreOnDisk) {
   for (const char* const io : {"threads", "auto"}) {
     TinyTransformer tiny({.model = kTiny, .attention = kLongHeads, .threads = 1});

@@ -21,6 +21,11 @@ struct LinearWeights {
 
   int64_t n_out() const { return w.shape[0]; }
   int64_t n_in() const { return w.shape[1]; }
+  // What a token's product reads.
+  std::span<const std::byte> bytes() const {
+    if (integers) return integers->bytes();
+    return {w.data, static_cast<std::size_t>(*BytesOf(w.type, w.elements()))};
+  }
 };
 
 struct LayerWeights {
