@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/memory.h"
 
 namespace longheads {
 
@@ -33,7 +34,8 @@ class SoonRead {
     n_.store(n, std::memory_order_release);
   }
 
-  // The next few bytes of a piece, for one of the callers alone; none where all are taken.
+  // The next few bytes of a piece; none where all are taken. For one of the callers alone, but for who asks
+  // while others are named.
   std::span<const std::byte> Take() {
     // Where nothing is left, those who look again and again change nothing.
     if (next_.load(std::memory_order_relaxed) >= n_.load(std::memory_order_acquire)) return {};
@@ -51,9 +53,8 @@ class SoonRead {
 
   // Asks for them, into the second cache.
   void FetchSome() {
-    constexpr std::size_t kLine = 64;
     const std::span<const std::byte> some = Take();
-    for (std::size_t i = 0; i < some.size(); i += kLine) {
+    for (std::size_t i = 0; i < some.size(); i += kCacheLine) {
       __builtin_prefetch(some.data() + i, /*rw=*/0, /*locality=*/2);
     }
   }
@@ -67,7 +68,7 @@ class SoonRead {
 
   std::array<Piece, kMostPieces> pieces_;
   std::atomic<std::size_t> n_ = 0;  // times kSome
-  alignas(64) std::atomic<std::size_t> next_ = 0;
+  alignas(kCacheLine) std::atomic<std::size_t> next_ = 0;
 };
 
 }  // namespace longheads

@@ -15,9 +15,10 @@
 namespace longheads {
 namespace {
 
-// Who awaits a page looks for its end this often before it sleeps, some 400 microseconds: a layer's pages
-// take as long. To be woken takes a good part of what one does, and the system may put who wakes on the core
-// of another thread: these share it for some milliseconds, and a core rests.
+// Who awaits a page looks for its end this often before it sleeps, some 400 microseconds, and a little more
+// where looks ask for other memory, too: a layer's pages take as long. To be woken takes a good part of what
+// one does, and the system may put who wakes on the core of another thread: these share it for some
+// milliseconds, and a core rests.
 constexpr int kLooksForAPage = 16000;
 // Pages that are sent for in one go.
 constexpr std::size_t kMostReads = 64;
