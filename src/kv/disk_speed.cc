@@ -21,7 +21,7 @@ Result<std::vector<double>> MeasureDiskSpeed(const std::string& folder, uint64_t
   const uint64_t n_pieces = bytes / kPiece;
   LH_ASSIGN(const RawFile file, RawFile::Temporary(folder, /*direct=*/true));
   constexpr uint64_t kUnderWay = 64;
-  FrameStore store(kPiece);
+  FrameStore store({.data_bytes = kPiece});
   std::vector<PageFrame> frames;
   while (frames.size() < kUnderWay) frames.push_back(store.New());
   const auto place = [&](uint64_t i) { return std::span(frames[i].data(), kPiece); };

@@ -1,10 +1,9 @@
 #include "kv/frame_store.h"
 
 #include <algorithm>
-#include <functional>
-#include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "kv/page_file.h"
 
 namespace longheads {
@@ -24,62 +23,70 @@ PageFrame FrameStore::TakeFree() {
 }
 
 void FrameStore::AddSlab() {
-  const int64_t n_frames = std::min(kMostSlabFrames, (kSlabBytes + data_bytes_ - 1) / data_bytes_);
+  const int64_t n_frames =
+      std::min(kMostSlabFrames, (kSlabBytes + options_.data_bytes - 1) / options_.data_bytes);
   const auto n = static_cast<std::size_t>(n_frames);
-  const std::size_t n_slabs = slabs_.size() + 1;
-  free_.reserve(n_slabs * n);
-  used_in_part_.reserve(n_slabs);
-  empty_.reserve(n_slabs);
+  free_.reserve((slabs_.size() + 1) * n);
   // What is not written to takes no memory, but for the rest of a huge page.
-  const int64_t data_bytes = n_frames * data_bytes_;
+  const auto all = static_cast<std::size_t>(n_frames * frame_bytes());
   auto slab = std::make_unique<FrameSlab>(FrameSlab{
       .store = this,
       .index = slabs_.size(),
-      .memory = AllocateAligned(static_cast<std::size_t>(n_frames * frame_bytes()), kDirectAlignment),
-      .bytes = static_cast<std::size_t>(data_bytes),
-      .in_small_pages = in_small_pages_,
+      .memory = AllocateAligned(all, kDirectAlignment),
+      .bytes = static_cast<std::size_t>(n_frames * options_.data_bytes),
+      .in_small_pages = options_.in_small_pages,
       .holders = std::vector<KvPage*>(n),
-      .unused = {},
+      .uses = std::vector<Use>(n, Use::kNothing),
+      .n_used_in_huge = std::vector<int>(HugePagesOf(n - 1).last + 1),
   });
-  std::byte* const data = slab->memory.get();
-  if (in_small_pages_) KeepSmallPages({data, slab->bytes});
-  // From its beginning: what is behind takes no memory yet.
-  slab->unused.reserve(n);
-  for (int64_t i = n_frames; i-- > 0;)
-    slab->unused.emplace_back(slab.get(), data + i * data_bytes_, data + data_bytes + i * side_bytes_);
+  if (options_.in_small_pages) KeepSmallPages({slab->memory.get(), slab->bytes});
   slabs_.push_back(std::move(slab));
-  empty_.push_back(slabs_.back().get());
 }
 
 FrameSlab& FrameStore::SlabToUse() {
-  for (; !used_in_part_.empty(); used_in_part_.pop_back()) {
-    FrameSlab& slab = *used_in_part_.back();
-    if (slab.n_frames > 0 && !slab.unused.empty()) return slab;
-    slab.is_listed = false;
+  const auto is_full = [](const FrameSlab& slab) {
+    return slab.n_used == static_cast<int64_t>(slab.uses.size());
+  };
+  while (n_full_slabs_ < slabs_.size() && is_full(*slabs_[n_full_slabs_])) ++n_full_slabs_;
+  for (std::size_t i = n_full_slabs_; i < slabs_.size(); ++i) {
+    if (n_idle_ > 0 ? slabs_[i]->n_idle > 0 : !is_full(*slabs_[i])) return *slabs_[i];
   }
-  if (empty_.empty()) AddSlab();
-  FrameSlab& slab = *empty_.back();
-  empty_.pop_back();
-  List(slab);
-  return slab;
+  LH_CHECK(n_idle_ == 0);
+  AddSlab();
+  return *slabs_.back();
 }
 
-void FrameStore::List(FrameSlab& slab) noexcept {
-  if (!std::exchange(slab.is_listed, true)) used_in_part_.push_back(&slab);  // AddSlab made room
+void FrameStore::SetUse(FrameSlab& slab, std::size_t i, Use use) noexcept {
+  const Use before = std::exchange(slab.uses[i], use);
+  const int used = (use == Use::kUsed ? 1 : 0) - (before == Use::kUsed ? 1 : 0);
+  const int idle = (use == Use::kIdle ? 1 : 0) - (before == Use::kIdle ? 1 : 0);
+  n_frames_ += used;
+  slab.n_used += used;
+  n_idle_ += idle;
+  slab.n_idle += idle;
+  const auto [first, last] = HugePagesOf(i);
+  for (std::size_t huge = first; huge <= last; ++huge) slab.n_used_in_huge[huge] += used;
+}
+
+bool FrameStore::IsAlone(const FrameSlab& slab, std::size_t i) const {
+  const auto [first, last] = HugePagesOf(i);
+  return std::all_of(slab.n_used_in_huge.begin() + static_cast<std::ptrdiff_t>(first),
+                     slab.n_used_in_huge.begin() + static_cast<std::ptrdiff_t>(last + 1),
+                     [](int n) { return n == 0; });
 }
 
 PageFrame FrameStore::New() {
   FrameSlab& slab = SlabToUse();
-  PageFrame frame = std::move(slab.unused.back());
-  slab.unused.pop_back();
-  ++n_frames_;
-  ++slab.n_frames;
-  return frame;
+  const auto next = std::ranges::find(slab.uses, slab.n_idle > 0 ? Use::kIdle : Use::kNothing);
+  const auto i = static_cast<std::size_t>(next - slab.uses.begin());
+  SetUse(slab, i, Use::kUsed);
+  std::byte* const sides = slab.memory.get() + slab.bytes;
+  return {&slab, DataOf(slab, i).data(), sides + static_cast<int64_t>(i) * options_.side_bytes};
 }
 
 void FrameStore::SetHolder(const PageFrame& frame, KvPage* holder) noexcept {
   FrameSlab& slab = frame.slab();
-  KvPage* const before = std::exchange(HolderOf(frame), holder);
+  KvPage* const before = std::exchange(slab.holders[IndexOf(frame)], holder);
   slab.n_held += (holder != nullptr ? 1 : 0) - (before != nullptr ? 1 : 0);
   if (holder != nullptr) n_held_slabs_ = std::max(n_held_slabs_, slab.index + 1);
   while (n_held_slabs_ > 0 && slabs_[n_held_slabs_ - 1]->n_held == 0) --n_held_slabs_;
@@ -90,19 +97,43 @@ void FrameStore::GiveBack(PageFrame frame) noexcept {
   free_.push_back(std::move(frame));  // AddSlab made room
 }
 
+void FrameStore::ExchangeForLast(PageFrame& frame) noexcept {
+  const auto last = std::ranges::max_element(
+      free_, [](const PageFrame& one, const PageFrame& other) { return other.IsBehind(one); });
+  if (last == free_.end() || !last->IsBehind(frame)) return;
+  SetHolder(frame, nullptr);
+  std::swap(*last, frame);
+}
+
+void FrameStore::DropHugePage(FrameSlab& slab, std::size_t huge) noexcept {
+  const std::size_t begin = huge * kHugePage, end = std::min(begin + kHugePage, slab.bytes);
+  DropContents({slab.memory.get() + begin, end - begin});
+  const auto size = static_cast<std::size_t>(options_.data_bytes);
+  for (std::size_t i = begin / size; i * size < end; ++i) {
+    if (slab.uses[i] == Use::kIdle && IsAlone(slab, i)) SetUse(slab, i, Use::kNothing);
+  }
+}
+
 void FrameStore::Discard(PageFrame frame) noexcept {
   SetHolder(frame, nullptr);
   FrameSlab& slab = frame.slab();
+  n_full_slabs_ = std::min(n_full_slabs_, slab.index);
+  const std::size_t i = IndexOf(frame);
+  SetUse(slab, i, Use::kIdle);
+  const auto [first, last] = HugePagesOf(i);
+  for (std::size_t huge = first; huge <= last; ++huge) {
+    if (slab.n_used_in_huge[huge] == 0) DropHugePage(slab, huge);
+  }
   const std::span<std::byte> all{slab.memory.get(), slab.bytes};
-  if (!std::exchange(slab.in_small_pages, true)) KeepSmallPages(all);
-  DropContents({frame.data(), static_cast<std::size_t>(data_bytes_)});
-  slab.unused.push_back(std::move(frame));
-  --n_frames_;
-  if (--slab.n_frames > 0) return List(slab);
+  const bool stays = !slab.in_small_pages && slab.bytes >= kHugePage &&
+                     n_idle_ * options_.data_bytes <= options_.most_idle_bytes;
+  if (slab.uses[i] == Use::kIdle && !stays) {
+    if (!std::exchange(slab.in_small_pages, true)) KeepSmallPages(all);
+    DropContents(DataOf(slab, i));
+    SetUse(slab, i, Use::kNothing);
+  }
+  if (slab.n_used > 0 || options_.in_small_pages || !slab.in_small_pages) return;
   // As a new one.
-  std::ranges::sort(slab.unused, std::greater<>(), &PageFrame::data);
-  empty_.push_back(&slab);
-  if (in_small_pages_) return;
   AllowHugePages(all);
   slab.in_small_pages = false;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,7 @@ class PageFrame {
   std::byte* data() const { return data_; }
   std::byte* side() const { return side_; }  // the bytes that belong to it beside those
   explicit operator bool() const { return data_ != nullptr; }
+  inline bool IsBehind(const PageFrame& other) const;  // another of the same store
 
  private:
   FrameSlab* slab_ = nullptr;
@@ -42,85 +44,120 @@ class PageFrame {
 
 // Of a store: frames side by side.
 struct FrameSlab {
+  // What lies in a frame's memory: kNothing takes none, kIdle takes memory that nobody has.
+  enum class Use : uint8_t { kNothing, kIdle, kUsed };
+
   FrameStore* store;
   std::size_t index;  // among the store's
   AlignedMemory memory;
   std::size_t bytes;
   bool in_small_pages;
-  std::vector<KvPage*> holders;   // FrameStore::SetHolder, of each frame
-  int64_t n_held = 0;             // of them, those that are there
-  int64_t n_frames = 0;           // that take memory
-  std::vector<PageFrame> unused;  // those that take none
-  bool is_listed = false;         // in FrameStore::used_in_part_
+  // Of each frame.
+  std::vector<KvPage*> holders;  // FrameStore::SetHolder
+  std::vector<Use> uses;
+  std::vector<int> n_used_in_huge;  // of each huge page, frames that are used and lie there, in part at least
+  int64_t n_held = 0;               // holders that are there
+  int64_t n_used = 0;
+  int64_t n_idle = 0;
 };
 
 FrameStore* PageFrame::store() const { return slab_ != nullptr ? slab_->store : nullptr; }
+bool PageFrame::IsBehind(const PageFrame& other) const {
+  return slab_ == other.slab_ ? data_ > other.data_ : slab_->index > other.slab_->index;
+}
 
 // Frames of one size. They lie side by side in slabs: one by one, each would take a page of the system's more
 // for the allocator's sake, and in huge pages of the system a transfer is one piece of memory and not
-// sixteen.
+// sixteen. What is used lies in front, as far as those who have frames move (ForHoldersBehind), and what is
+// not goes back to the system in whole huge pages.
 class FrameStore {
  public:
-  // Each has so many bytes, whole pages of the system, and some beside that need not be such; these stay
-  // allocated also where the system has the others back. In small pages of the system nothing takes memory
-  // before it is written to.
-  explicit FrameStore(int64_t data_bytes, int64_t side_bytes = 0, bool in_small_pages = false)
-      : data_bytes_(data_bytes), side_bytes_(side_bytes), in_small_pages_(in_small_pages) {}
+  struct Options {
+    int64_t data_bytes = 1;  // of each frame: whole pages of the system, but for tests
+    // Beside those: they need not be whole pages, and stay allocated where the system has the others back.
+    int64_t side_bytes = 0;
+    // Of frames that were discarded and are there still, for the huge page that they lie in.
+    int64_t most_idle_bytes = 0;
+    bool in_small_pages = false;  // of the system: there nothing takes memory before it is written to
+  };
+  FrameStore() {}  // no frames
+  explicit FrameStore(const Options& options) : options_(options) {}
 
-  int64_t side_bytes() const { return side_bytes_; }
-  int64_t frame_bytes() const { return data_bytes_ + side_bytes_; }
-  // Frames that take memory: those that somebody has, and free ones.
+  int64_t side_bytes() const { return options_.side_bytes; }
+  uint64_t most_idle_bytes() const { return static_cast<uint64_t>(options_.most_idle_bytes); }
+  int64_t frame_bytes() const { return options_.data_bytes + options_.side_bytes; }
+  // Frames that somebody has, or that are free; and beside them those that are idle.
   int64_t n_frames() const { return n_frames_; }
   int64_t n_used() const { return n_frames() - n_free(); }
   int64_t n_free() const { return static_cast<int64_t>(free_.size()); }
   uint64_t free_bytes() const { return static_cast<uint64_t>(n_free() * frame_bytes()); }
   uint64_t bytes() const { return static_cast<uint64_t>(n_frames_ * frame_bytes()); }
+  int64_t n_idle() const { return n_idle_; }
 
   // None where none is free.
   PageFrame TakeFree();
-  // One that took no memory. Not zeroed. Throws std::bad_alloc. It stays where it is: frames know it.
+  // One that nobody has, as far in front as there is one. Not zeroed. Throws std::bad_alloc. It stays where
+  // it is: frames know it.
   PageFrame New();
   // Frames of its own come back.
   void GiveBack(PageFrame frame) noexcept;
-  // What it held goes back to the system, and comes again in small pages of it while the slab has others.
+  // For the free one that lies furthest behind, where that is further.
+  void ExchangeForLast(PageFrame& frame) noexcept;
+  // What it held goes back to the system: with all of its huge page, once no other frame there is used; else
+  // at once, if too much is idle, and comes again in small pages while its slab has others.
   void Discard(PageFrame frame) noexcept;
 
   // Whose page lies in the frame, as far as the store is told: it forgets frames that come back. Who discards
-  // a frame may want to move to it what lies in a later slab, so that there goes what the system has back,
-  // and the others stay in huge pages of it.
+  // a frame may want to move to it what lies in a later huge page, so that there goes what the system has
+  // back, and the others stay in huge pages of it.
   void SetHolder(const PageFrame& frame, KvPage* holder) noexcept;
-  // Of frames in later slabs than `frame`, the last slab first, until `moved(holder)` is true. A holder's
-  // page may have left its frame, for whoever has that now.
+  // Of frames in later huge pages than `frame`, the last frame first, until `moved(holder)` is true. A
+  // holder's page may have left its frame, for whoever has that now.
   template <typename Moved>
   void ForHoldersBehind(const PageFrame& frame, const Moved& moved) const {
-    for (std::size_t i = n_held_slabs_; i-- > frame.slab().index + 1;) {
-      if (slabs_[i]->n_held == 0) continue;
-      for (KvPage* const holder : slabs_[i]->holders) {
+    const std::size_t slab = frame.slab().index;
+    const std::size_t behind = HugePagesOf(IndexOf(frame)).last + 1;
+    for (std::size_t i = n_held_slabs_; i-- > slab;) {
+      for (std::size_t k = slabs_[i]->n_held > 0 ? slabs_[i]->holders.size() : 0; k-- > 0;) {
+        if (i == slab && HugePagesOf(k).first < behind) break;
+        KvPage* const holder = slabs_[i]->holders[k];
         if (holder != nullptr && moved(*holder)) return;
       }
     }
   }
 
  private:
-  // One that has unused frames. Throws std::bad_alloc.
-  FrameSlab& SlabToUse();
-  void AddSlab();
-  void List(FrameSlab& slab) noexcept;  // in used_in_part_
-  KvPage*& HolderOf(const PageFrame& frame) const {
-    FrameSlab& slab = frame.slab();
-    return slab.holders[static_cast<std::size_t>((frame.data() - slab.memory.get()) / data_bytes_)];
-  }
+  using Use = FrameSlab::Use;
+  struct HugePages {
+    std::size_t first, last;
+  };
 
-  int64_t data_bytes_;
-  int64_t side_bytes_;
-  bool in_small_pages_;
+  void AddSlab();
+  // Has frames that nobody has: idle ones, if there are any. Throws std::bad_alloc.
+  FrameSlab& SlabToUse();
+  std::size_t IndexOf(const PageFrame& frame) const {
+    return static_cast<std::size_t>((frame.data() - frame.slab().memory.get()) / options_.data_bytes);
+  }
+  std::span<std::byte> DataOf(const FrameSlab& slab, std::size_t i) const {
+    const auto size = static_cast<std::size_t>(options_.data_bytes);
+    return {slab.memory.get() + i * size, size};
+  }
+  // Of its slab, in which a frame lies.
+  HugePages HugePagesOf(std::size_t i) const {
+    const auto size = static_cast<std::size_t>(options_.data_bytes);
+    return {i * size / kHugePage, (i * size + size - 1) / kHugePage};
+  }
+  void SetUse(FrameSlab& slab, std::size_t i, Use use) noexcept;
+  // Whether no frame is used where this one lies.
+  bool IsAlone(const FrameSlab& slab, std::size_t i) const;
+  void DropHugePage(FrameSlab& slab, std::size_t huge) noexcept;
+
+  Options options_;
   int64_t n_frames_ = 0;
+  int64_t n_idle_ = 0;
   std::vector<std::unique_ptr<FrameSlab>> slabs_;  // frames know theirs
+  std::size_t n_full_slabs_ = 0;                   // at least so many first ones have no frame to use
   std::size_t n_held_slabs_ = 0;                   // up to the last that has a holder
-  // Slabs that have unused frames: those that have others, too, among which there may be some that have not
-  // by now; and the rest, whose frames are used from the first on.
-  std::vector<FrameSlab*> used_in_part_;
-  std::vector<FrameSlab*> empty_;
   std::vector<PageFrame> free_;
 };
 

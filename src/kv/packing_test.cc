@@ -7,15 +7,18 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <new>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/memory.h"
 #include "kv/pool.h"
 #include "kv/reservation.h"
 #include "tests/support/allocations.h"
+#include "tests/support/small_pages.h"
 
 namespace longheads {
 namespace {
@@ -44,9 +47,9 @@ struct Store {
   std::vector<std::vector<uint16_t>> contents;
 
   // Some of which are on disk, all as they are there.
-  explicit Store(int n_pages, const std::string& io = "threads", bool packs = true) {
+  explicit Store(int n_pages, const std::string& io = "threads", bool packs = true, int n_frames = kFrames) {
     const Status status =
-        pool->UseDisk({.ram_bytes = kFrames * kStride,
+        pool->UseDisk({.ram_bytes = static_cast<uint64_t>(n_frames) * kStride,
                        .file = *TemporaryPageFile::Create(testing::TempDir(), kStride, /*most_bytes=*/0),
                        .io = io});
     EXPECT_TRUE(status) << status.error().message;
@@ -279,6 +282,31 @@ TEST_P(PackingTest, PackedPagesMoveTogetherWhereMemoryBecomesLess) {
   for (int i = 0; i < kPages; ++i) {
     EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i), scratch))) << i;
   }
+}
+
+// Where memory goes to and fro between pages as they are and packed ones, and becomes less and more, nearly
+// all of it stays in huge pages of the system.
+TEST_P(PackingTest, PagesStayInHugePagesWhileMemoryComesAndGoes) {
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) GTEST_SKIP() << "no huge pages here";
+  constexpr int kManyFrames = 1100, kPages = kManyFrames * 5 / 4;  // as many as may lie in huge ones
+  const Store store(kPages, GetParam(), /*packs=*/true, kManyFrames);
+  ASSERT_GT(store.pool->IdleBytes(), 0);
+  const int64_t before = InSmallPages();
+  std::mt19937 random(1);
+  for (int round = 0; round < 3; ++round) {
+    for (int token = 0; token < 200; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+    // As a prompt does that comes then.
+    for (int i = 0; i < kManyFrames; ++i) {
+      store.Write(static_cast<int>(random() % static_cast<unsigned>(kPages)));
+      ASSERT_LE(store.pool->MemoryBytes(), kManyFrames * kStride);
+    }
+    store.Flush();  // what is being written cannot move
+    KvReservation reserved(store.pool);
+    for (uint64_t pages = 1; pages <= kManyFrames / 4; ++pages) reserved.Set(pages * kStride);
+  }
+  EXPECT_GT(store.pool->n_packed(), kManyFrames / 4);
+  EXPECT_LE(InSmallPages() - before, static_cast<int64_t>(kHugePage));
+  for (int i = 0; i < kPages; ++i) EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i)))) << i;
 }
 
 TEST(Packing, TellsOfAPageThatIsDamagedOnDisk) {

@@ -24,6 +24,9 @@ constexpr int kLooksForAPage = 16000;
 constexpr std::size_t kMostReads = 64;
 // Where less may be in memory, parts of huge pages that nothing lies in are too much of it.
 constexpr uint64_t kLeastForHuge = uint64_t{64} << 20;
+// Of frames that come and go, this much may be idle: a huge page, what reaches into its neighbours, and some
+// for pages that cannot move at the moment.
+constexpr int64_t kMostIdle = int64_t{3} << 20;
 // Pages that are packed for one that is to come: as much memory as it takes so, and a little more; and in one
 // go, while everybody waits.
 constexpr std::size_t kPackedForOne = 4;
@@ -85,14 +88,20 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
   LH_ASSIGN(io_, MakePageIo(options.io, [this](const PageTransfer& transfer, const Status& status) {
               Done(transfer, status);
             }));
-  frames_ = FrameStore(geometry_.PageStride());
-  const PackedBf16Places places(geometry_.head_dim);
-  constexpr auto kLine = static_cast<int64_t>(kCacheLine);
   const bool in_small_pages = options.ram_bytes < kLeastForHuge;
-  packed_ = FrameStore(places.words_bytes, (places.rest_bytes() + kLine - 1) / kLine * kLine, in_small_pages);
-  landing_ = FrameStore(geometry_.PageStride(), /*side_bytes=*/0, in_small_pages);
+  const int64_t most_idle = in_small_pages ? 0 : kMostIdle;
+  frames_ = FrameStore({.data_bytes = geometry_.PageStride(), .most_idle_bytes = most_idle});
+  if (layout_->packs()) {
+    const PackedBf16Places places(geometry_.head_dim);
+    constexpr auto kLine = static_cast<int64_t>(kCacheLine);
+    packed_ = FrameStore({.data_bytes = places.words_bytes,
+                          .side_bytes = (places.rest_bytes() + kLine - 1) / kLine * kLine,
+                          .most_idle_bytes = most_idle,
+                          .in_small_pages = in_small_pages});
+    landing_ = FrameStore({.data_bytes = geometry_.PageStride(), .in_small_pages = in_small_pages});
+  }
   image_bytes_ = ImageBytes(geometry_, *layout_);
-  if (image_bytes_ > 0) images_ = FrameStore(geometry_.PageStride());
+  if (image_bytes_ > 0) images_ = FrameStore({.data_bytes = geometry_.PageStride()});
   ram_frames_ = static_cast<int64_t>(std::min<uint64_t>(options.ram_bytes, INT64_MAX) / stride);
   least_frames_ = least_frames;
   for_token_.resize(static_cast<std::size_t>(geometry_.n_layers * geometry_.n_kv_heads));
@@ -323,7 +332,7 @@ bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
       return from_disk;
     }
     from_disk = true;
-    page.frame_ = std::move(frame);
+    SetFrame(page, std::move(frame));
     page.io_ = KvPage::Io::kReading;
     ++n_reading_;
     const PageTransfer transfer = ReadingOf(page);
@@ -412,7 +421,7 @@ void KvPool::Unpack(KvPage& page) {
   layout_->Unpack({page.packed_.data(), page.packed_.side()}, frame.data());
   CountOfThread().packed.fetch_add(1, std::memory_order_relaxed);
   GiveBack(std::move(page.packed_));
-  page.frame_ = std::move(frame);
+  SetFrame(page, std::move(frame));
 }
 
 PinnedPage KvPool::Read(KvPage& page) {
@@ -536,9 +545,8 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
       WriteSome(lock, kMostWrites - n_writing_);
       break;
     }
-    page->frame_ = std::move(frame);
-    if (packed) packed_.SetHolder(packed, page);
-    page->packed_ = std::move(packed);
+    SetFrame(*page, std::move(frame));
+    if (packed) SetFrame(*page, std::move(packed));
     page->io_ = KvPage::Io::kReading;
     page->ahead_ = certain ? KvPage::Ahead::kPlanned : KvPage::Ahead::kForeseen;
     ++n_reading_;

@@ -87,8 +87,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // From now on pages may leave memory. Before there is any.
   Status UseDisk(const KvDiskOptions& options);
   bool on_disk() const { return on_disk_; }
-  // Beside ram_bytes, where pages are on disk: of what is being written.
+  // Beside ram_bytes, where pages are on disk: of what is being written packed, and of what was discarded and
+  // waits for the rest of its huge page, at most.
   uint64_t ImagesBytes() const;
+  uint64_t IdleBytes() const { return frames_.most_idle_bytes() + packed_.most_idle_bytes(); }
   int64_t ram_bytes() const { return ram_frames_ * geometry_.PageStride(); }
   uint64_t reserved_bytes() const;  // now, by all (kv/reservation.h)
   // Of them, those of pages beside so many reserved bytes: the least that UseDisk takes where those leave
@@ -166,7 +168,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Bytes of pages that were given back and wait to be used again.
   uint64_t FreeBytes() const;
   // Pages alive now; frames that pages have in memory, of which one that is read to be packed has two, and of
-  // these the packed ones; and what all frames take, free ones too, but those of ImagesBytes.
+  // these the packed ones; and what all frames take, free ones too, but those of ImagesBytes and IdleBytes.
   int64_t n_pages() const;
   int64_t n_near() const;
   int64_t n_packed() const;
@@ -181,10 +183,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   KvPool(const KvGeometry& geometry, const VectorKernels& conversions)
       : geometry_(geometry),
         layout_(MakePageLayout(geometry.type, geometry.head_dim, conversions)),
-        frames_(geometry.PageBytes()),
-        packed_(0),
-        landing_(0),
-        images_(0) {}
+        frames_({.data_bytes = geometry.PageBytes()}) {}
 
   // Transfers of pages that make room under way at a time: enough for a disk to be busy.
   static constexpr int64_t kMostWrites = 32;
@@ -227,11 +226,13 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Throws std::bad_alloc.
   PageFrame FreeFrame(FrameStore& store);
   void GiveBack(PageFrame frame);
-  // To the system. A packed page from further behind moves to where one lay: so what is given back lies
-  // together, and the others stay in huge pages of the system, where readers find places sooner.
+  // To the system. A page from further behind moves to where one lay: so what is given back lies together,
+  // and the others stay in huge pages of the system, where readers find places sooner.
   void Discard(PageFrame frame);
   // Whether the page, if it lies further behind, lies in `frame` now, and `frame` is what it left.
-  bool MovePacked(KvPage& page, PageFrame& frame);
+  bool Move(KvPage& page, PageFrame& frame);
+  // It has the frame from now on, of whichever store, and may be asked to move.
+  void SetFrame(KvPage& page, PageFrame frame);
   // Frames of landing_, at most.
   int64_t MostLanding() const;
   // All that the page has in memory.

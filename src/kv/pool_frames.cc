@@ -44,22 +44,24 @@ void KvPool::GiveBack(PageFrame frame) {
 
 void KvPool::Discard(PageFrame frame) {
   FrameStore& store = *frame.store();
-  if (&store == &packed_) {
-    store.ForHoldersBehind(frame, [&](KvPage& page) { return MovePacked(page, frame); });
-  }
+  store.ExchangeForLast(frame);
+  store.ForHoldersBehind(frame, [&](KvPage& page) { return Move(page, frame); });
   store.Discard(std::move(frame));
 }
 
-bool KvPool::MovePacked(KvPage& page, PageFrame& frame) {
+bool KvPool::Move(KvPage& page, PageFrame& frame) {
   uint32_t pins = 0;
+  const bool is_packed = frame.store() == &packed_;
+  PageFrame& now = is_packed ? page.packed_ : page.frame_;
   // Or it left its frame, which another page is about to have.
-  const bool is_behind = page.packed_ && page.packed_.slab().index > frame.slab().index;
+  const bool is_behind = now && now.store() == frame.store() && now.IsBehind(frame);
   if (!is_behind || page.io_ != KvPage::Io::kNone || !Retire(page, &pins)) return false;
   const PackedBf16Places places(geometry_.head_dim);
-  std::memcpy(frame.data(), page.packed_.data(), static_cast<std::size_t>(places.words_bytes));
-  std::memcpy(frame.side(), page.packed_.side(), static_cast<std::size_t>(places.rest_bytes()));
-  packed_.SetHolder(frame, &page);
-  std::swap(page.packed_, frame);
+  std::memcpy(frame.data(), now.data(),
+              static_cast<std::size_t>(is_packed ? places.words_bytes : geometry_.PageStride()));
+  if (is_packed) std::memcpy(frame.side(), now.side(), static_cast<std::size_t>(places.rest_bytes()));
+  frame.store()->SetHolder(frame, &page);
+  std::swap(now, frame);
   page.pins_.fetch_or(pins, std::memory_order_release);  // nobody had it pinned
   return true;
 }
@@ -147,8 +149,7 @@ bool KvPool::PackInto(KvPage& page, PageFrame& packed) {
   page.pins_.fetch_or(pins & (KvPage::kUsed | KvPage::kPlanned), std::memory_order_relaxed);  // it stays
   page.packs_ = layout_->Pack(page.frame_.data(), {packed.data(), packed.side()});
   if (!page.packs_) return false;
-  packed_.SetHolder(packed, &page);
-  page.packed_ = std::move(packed);
+  SetFrame(page, std::move(packed));
   return true;
 }
 
@@ -167,11 +168,10 @@ void KvPool::PackSome(std::span<KvPage* const> pages, std::size_t most) {
     if (n == most || FrameBytes() + static_cast<uint64_t>(packed_.frame_bytes()) <= most_bytes_) return;
     if (!page->frame_ || !Pack(*page)) continue;
     PageFrame frame = std::move(page->frame_);
-    FrameStore& store = *frame.store();
-    if (&store == &frames_) {
-      store.Discard(std::move(frame));
+    if (frame.store() == &frames_) {
+      Discard(std::move(frame));
     } else {
-      store.GiveBack(std::move(frame));
+      landing_.GiveBack(std::move(frame));
     }
     ++n;
   }
@@ -245,8 +245,13 @@ void KvPool::Unlink(KvPage& page) {
 }
 
 void KvPool::Settle(KvPage& page, PageFrame frame) {
-  page.frame_ = std::move(frame);
+  SetFrame(page, std::move(frame));
   Touch(page);
+}
+
+void KvPool::SetFrame(KvPage& page, PageFrame frame) {
+  frame.store()->SetHolder(frame, &page);
+  (frame.store() == &packed_ ? page.packed_ : page.frame_) = std::move(frame);
 }
 
 }  // namespace longheads

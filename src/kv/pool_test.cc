@@ -23,6 +23,7 @@
 #include "kv/reservation.h"
 #include "kv/sequence.h"
 #include "tests/support/allocations.h"
+#include "tests/support/small_pages.h"
 
 namespace longheads {
 namespace {
@@ -284,46 +285,44 @@ int64_t Resident() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// Of this process, bytes of memory that the system was asked to keep in small pages.
-int64_t InSmallPages() {
-  std::ifstream maps("/proc/self/smaps");
-  int64_t sum = 0, size = 0;
-  for (std::string line; std::getline(maps, line);) {
-    if (line.starts_with("Size:")) size = std::stoll(line.substr(5)) * 1024;
-    if (line.starts_with("VmFlags:") && line.find(" nh") != std::string::npos) sum += size;
-  }
-  return sum;
-}
-
-// Bytes of memory that come to lie in small pages where of many pages a few stay: from all over the memory,
-// or those that came last, side by side.
+// Bytes of memory that come to lie in small pages where of many pages a few stay: those that came last, side
+// by side, or from all over the memory, which may be held.
+enum class Stay : uint8_t { kTogether, kAllOver, kHeldAllOver };
 constexpr int64_t kMany = 4000, kFew = 500;
 const int64_t kLeft = (kMany - kFew) * kGeometry.PageStride();
-int64_t SmallPagesOnceMostLeft(bool all_over) {
+int64_t SmallPagesOnceMostLeft(Stay stay) {
   const Store store(kMany);
   const auto pages = store.Filled(kMany);
   store.FlushOnceNothingFails(pages);
-  if (all_over) {
+  std::vector<PinnedPage> held;
+  if (stay != Stay::kTogether) {
     std::vector<KvPage*> used;
     for (std::size_t i = 0; i < kMany; i += kMany / kFew) used.push_back(pages[i].get());
     store.pool->ReadAhead(used, KvPool::Asked::kForCertain);
+    if (stay == Stay::kHeldAllOver) {
+      for (KvPage* const page : used) held.push_back(store.pool->Read(*page));
+    }
   }
   const int64_t before = InSmallPages();
   KvReservation reservation(store.pool);
   reservation.Set(static_cast<uint64_t>(kLeft));
+  for (std::size_t i = 0; i < kMany; ++i) {
+    EXPECT_TRUE(!store.pool->IsNear(*pages[i]) || store.Holds(*pages[i], static_cast<int>(i) % 251 + 1));
+  }
   return InSmallPages() - before;
 }
 
 // Else the system would make huge pages of it again, and fill what went back.
 TEST(KvPool, MemoryThatWentBackInPartStaysInSmallPages) {
   if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) GTEST_SKIP() << "no huge pages here";
-  EXPECT_GE(SmallPagesOnceMostLeft(/*all_over=*/true), kLeft);
+  EXPECT_GE(SmallPagesOnceMostLeft(Stay::kHeldAllOver), kLeft);
 }
 
 // Else all would be in small pages in the end, as memory comes and goes.
 TEST(KvPool, MemoryThatWentBackAsAWholeMayLieInHugePagesAgain) {
   if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) GTEST_SKIP() << "no huge pages here";
-  EXPECT_LT(SmallPagesOnceMostLeft(/*all_over=*/false), kLeft / 4);
+  EXPECT_LT(SmallPagesOnceMostLeft(Stay::kTogether), kLeft / 4);
+  EXPECT_LT(SmallPagesOnceMostLeft(Stay::kAllOver), kLeft / 4);
 }
 
 TEST(KvPool, WhatIsReservedIsTakenFromItsPagesAndGoesBackToTheSystem) {

@@ -407,13 +407,15 @@ void Transformer::Logits(std::span<const float> hidden, std::span<float> logits)
   linear_.Decode(std::span(&product, 1), n_rows);
 }
 
-uint64_t Transformer::PackingBytes(int64_t n_tokens) const {
-  if (!kv_pool_->on_disk() || !kv_pool_->layout().packs()) return 0;
+uint64_t Transformer::TierBytes(int64_t n_tokens) const {
+  if (!kv_pool_->on_disk()) return 0;
   const KvGeometry& geometry = kv_pool_->geometry();
+  const int64_t unpacked =
+      kv_pool_->layout().packs() ? pool_.n_threads() * (AttentionExecutor::kPagesTogether + 1) : 0;
   // Pages go to disk before memory, which holds other things too, is full of them.
   const bool is_short = geometry.BytesFor(n_tokens) <= static_cast<uint64_t>(kv_pool_->ram_bytes() / 2);
-  const int64_t unpacked = pool_.n_threads() * (AttentionExecutor::kPagesTogether + 1);
-  return static_cast<uint64_t>(unpacked * geometry.PageStride()) + (is_short ? 0 : kv_pool_->ImagesBytes());
+  const uint64_t beside = is_short ? 0 : kv_pool_->ImagesBytes() + kv_pool_->IdleBytes();
+  return static_cast<uint64_t>(unpacked * geometry.PageStride()) + beside;
 }
 
 uint64_t Transformer::MostActivationBytes() const {

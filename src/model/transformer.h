@@ -101,7 +101,7 @@ class Transformer {
   // Bytes of working memory that a prefill of n tokens takes beside weights and cache; and those of them that
   // are taken from the pages', where these leave memory: of blocks that are larger only for that.
   uint64_t WorkingBytes(int64_t n_tokens) const {
-    return BlockBytes(LargestBlock(n_tokens)) + RotationBytes(n_tokens) + PackingBytes(n_tokens);
+    return BlockBytes(LargestBlock(n_tokens)) + RotationBytes(n_tokens) + TierBytes(n_tokens);
   }
   uint64_t LargeBlockBytes(int64_t n_tokens) const { return BeyondUsualBlock(LargestBlock(n_tokens)); }
 
@@ -133,9 +133,9 @@ class Transformer {
   int64_t MostPositions(std::size_t layer, int64_t n_tokens) const;
   Status EnsureRotations(int64_t n_tokens);
   uint64_t RotationBytes(int64_t n_tokens) const;
-  // Where threads unpack pages that lie packed in memory and, of a text that is not far from filling it, what
-  // goes to disk is packed.
-  uint64_t PackingBytes(int64_t n_tokens) const;
+  // Where pages may leave memory: frames that are idle where a text comes near to filling it; where they are
+  // packed, what threads unpack and what goes to disk.
+  uint64_t TierBytes(int64_t n_tokens) const;
   uint64_t MostActivationBytes() const;  // of a token, under any compute type
   int64_t LargestBlock(int64_t n_tokens) const { return std::min(n_tokens, TokenBlock(n_tokens)); }
   // Of working memory, for a block of n tokens: all of it, and more than one at the beginning of a text
