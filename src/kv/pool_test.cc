@@ -494,16 +494,24 @@ TEST_P(KvPoolIoTest, ReadAheadBringsWhatIsAskedForLater) {
 TEST_P(KvPoolIoTest, WhoLooksForAPageAsksMeanwhileForWhatElseIsReadSoon) {
   const Store store(kLeast, 0, GetParam());
   const auto pages = store.Settled(300);
-  std::vector<KvPage*> wanted = AllOf(pages);
-  wanted.resize(20);
   const std::vector<std::byte> weights(SoonRead::kSome);
   const std::span<const std::byte> piece(weights);
   store.pool->while_waiting().Name(std::span(&piece, 1));
-  store.pool->ReadAhead(wanted, KvPool::Asked::kForCertain);
-  // Who reads a page takes one end before: not each time that of this page, in whatever order they come.
-  for (int i = 20; i-- > 0;) EXPECT_TRUE(store.Holds(*pages[static_cast<std::size_t>(i)], i + 1));
+  const std::vector<KvPage*> all = AllOf(pages);
+  constexpr std::size_t kWanted = 20;
+  bool has_asked = false;
+  // Where this thread gets no time, pages may all have come before it looks.
+  for (std::size_t first = 0; first < all.size() && !has_asked; first += kWanted) {
+    store.pool->ReadAhead(std::span(all).subspan(first, kWanted), KvPool::Asked::kForCertain);
+    // Who reads a page takes one end before: not each time that of this page, in whatever order they come.
+    for (std::size_t i = first + kWanted; i-- > first;) {
+      EXPECT_TRUE(store.Holds(*pages[i], static_cast<int>(i) % 251 + 1));
+    }
+    has_asked = store.pool->while_waiting().Take().empty();
+    if (!has_asked) store.pool->while_waiting().Name(std::span(&piece, 1));
+  }
   const bool sleeps = GetParam() == std::string_view("threads");
-  EXPECT_EQ(store.pool->while_waiting().Take().empty(), !sleeps);
+  EXPECT_EQ(has_asked, !sleeps);
 }
 
 TEST(KvPool, WhatCameAheadIsAHitThoughItWasNotThereWhenThePlanNamedIt) {
