@@ -15,18 +15,25 @@ constexpr int64_t kMostSlabFrames = 128;
 
 }  // namespace
 
+PageFrame FrameStore::FrameOf(FrameSlab& slab, std::size_t i) const {
+  std::byte* const sides = slab.memory.get() + slab.bytes;
+  return {&slab, DataOf(slab, i).data(), sides + static_cast<int64_t>(i) * options_.side_bytes};
+}
+
 PageFrame FrameStore::TakeFree() {
-  if (free_.empty()) return {};
-  PageFrame frame = std::move(free_.back());
-  free_.pop_back();
-  return frame;
+  if (n_free_ == 0) return {};
+  FrameSlab& slab = **std::ranges::find_if(
+      slabs_, [](int64_t n) { return n > 0; }, [](const auto& s) { return s->n_free; });
+  const auto i = static_cast<std::size_t>(std::ranges::find(slab.uses, Use::kFree) - slab.uses.begin());
+  SetUse(slab, i, Use::kTaken);
+  return FrameOf(slab, i);
 }
 
 void FrameStore::AddSlab() {
+  LH_CHECK(options_.data_bytes > 0);
   const int64_t n_frames =
       std::min(kMostSlabFrames, (kSlabBytes + options_.data_bytes - 1) / options_.data_bytes);
   const auto n = static_cast<std::size_t>(n_frames);
-  free_.reserve((slabs_.size() + 1) * n);
   // What is not written to takes no memory, but for the rest of a huge page.
   const auto all = static_cast<std::size_t>(n_frames * frame_bytes());
   auto slab = std::make_unique<FrameSlab>(FrameSlab{
@@ -37,7 +44,7 @@ void FrameStore::AddSlab() {
       .in_small_pages = options_.in_small_pages,
       .holders = std::vector<KvPage*>(n),
       .uses = std::vector<Use>(n, Use::kNothing),
-      .n_used_in_huge = std::vector<int>(HugePagesOf(n - 1).last + 1),
+      .n_wanted_in_huge = std::vector<int>(HugePagesOf(n - 1).last + 1),
   });
   if (options_.in_small_pages) KeepSmallPages({slab->memory.get(), slab->bytes});
   slabs_.push_back(std::move(slab));
@@ -45,7 +52,7 @@ void FrameStore::AddSlab() {
 
 FrameSlab& FrameStore::SlabToUse() {
   const auto is_full = [](const FrameSlab& slab) {
-    return slab.n_used == static_cast<int64_t>(slab.uses.size());
+    return slab.n_wanted == static_cast<int64_t>(slab.uses.size());
   };
   while (n_full_slabs_ < slabs_.size() && is_full(*slabs_[n_full_slabs_])) ++n_full_slabs_;
   for (std::size_t i = n_full_slabs_; i < slabs_.size(); ++i) {
@@ -58,20 +65,24 @@ FrameSlab& FrameStore::SlabToUse() {
 
 void FrameStore::SetUse(FrameSlab& slab, std::size_t i, Use use) noexcept {
   const Use before = std::exchange(slab.uses[i], use);
-  const int used = (use == Use::kUsed ? 1 : 0) - (before == Use::kUsed ? 1 : 0);
-  const int idle = (use == Use::kIdle ? 1 : 0) - (before == Use::kIdle ? 1 : 0);
-  n_frames_ += used;
-  slab.n_used += used;
+  const auto change = [&](auto... those) {
+    return (0 + ... + (use == those ? 1 : 0)) - (0 + ... + (before == those ? 1 : 0));
+  };
+  const int wanted = change(Use::kFree, Use::kTaken), free = change(Use::kFree), idle = change(Use::kIdle);
+  n_frames_ += wanted;
+  slab.n_wanted += wanted;
+  n_free_ += free;
+  slab.n_free += free;
   n_idle_ += idle;
   slab.n_idle += idle;
   const auto [first, last] = HugePagesOf(i);
-  for (std::size_t huge = first; huge <= last; ++huge) slab.n_used_in_huge[huge] += used;
+  for (std::size_t huge = first; huge <= last; ++huge) slab.n_wanted_in_huge[huge] += wanted;
 }
 
 bool FrameStore::IsAlone(const FrameSlab& slab, std::size_t i) const {
   const auto [first, last] = HugePagesOf(i);
-  return std::all_of(slab.n_used_in_huge.begin() + static_cast<std::ptrdiff_t>(first),
-                     slab.n_used_in_huge.begin() + static_cast<std::ptrdiff_t>(last + 1),
+  return std::all_of(slab.n_wanted_in_huge.begin() + static_cast<std::ptrdiff_t>(first),
+                     slab.n_wanted_in_huge.begin() + static_cast<std::ptrdiff_t>(last + 1),
                      [](int n) { return n == 0; });
 }
 
@@ -79,9 +90,8 @@ PageFrame FrameStore::New() {
   FrameSlab& slab = SlabToUse();
   const auto next = std::ranges::find(slab.uses, slab.n_idle > 0 ? Use::kIdle : Use::kNothing);
   const auto i = static_cast<std::size_t>(next - slab.uses.begin());
-  SetUse(slab, i, Use::kUsed);
-  std::byte* const sides = slab.memory.get() + slab.bytes;
-  return {&slab, DataOf(slab, i).data(), sides + static_cast<int64_t>(i) * options_.side_bytes};
+  SetUse(slab, i, Use::kTaken);
+  return FrameOf(slab, i);
 }
 
 void FrameStore::SetHolder(const PageFrame& frame, KvPage* holder) noexcept {
@@ -94,15 +104,20 @@ void FrameStore::SetHolder(const PageFrame& frame, KvPage* holder) noexcept {
 
 void FrameStore::GiveBack(PageFrame frame) noexcept {
   SetHolder(frame, nullptr);
-  free_.push_back(std::move(frame));  // AddSlab made room
+  SetUse(frame.slab(), IndexOf(frame), Use::kFree);
 }
 
 void FrameStore::ExchangeForLast(PageFrame& frame) noexcept {
-  const auto last = std::ranges::max_element(
-      free_, [](const PageFrame& one, const PageFrame& other) { return other.IsBehind(one); });
-  if (last == free_.end() || !last->IsBehind(frame)) return;
-  SetHolder(frame, nullptr);
-  std::swap(*last, frame);
+  if (n_free_ == 0) return;
+  std::size_t slab = slabs_.size() - 1;
+  while (slabs_[slab]->n_free == 0) --slab;
+  const std::vector<Use>& uses = slabs_[slab]->uses;
+  std::size_t i = uses.size() - 1;
+  while (uses[i] != Use::kFree) --i;
+  PageFrame last = FrameOf(*slabs_[slab], i);
+  if (!last.IsBehind(frame)) return;
+  SetUse(*slabs_[slab], i, Use::kTaken);
+  GiveBack(std::exchange(frame, std::move(last)));
 }
 
 void FrameStore::DropHugePage(FrameSlab& slab, std::size_t huge) noexcept {
@@ -114,6 +129,15 @@ void FrameStore::DropHugePage(FrameSlab& slab, std::size_t huge) noexcept {
   }
 }
 
+void FrameStore::DropInSmallPages(FrameSlab& slab) noexcept {
+  if (!std::exchange(slab.in_small_pages, true)) KeepSmallPages({slab.memory.get(), slab.bytes});
+  for (std::size_t i = 0; i < slab.uses.size() && slab.n_idle > 0; ++i) {
+    if (slab.uses[i] != Use::kIdle) continue;
+    DropContents(DataOf(slab, i));
+    SetUse(slab, i, Use::kNothing);
+  }
+}
+
 void FrameStore::Discard(PageFrame frame) noexcept {
   SetHolder(frame, nullptr);
   FrameSlab& slab = frame.slab();
@@ -122,19 +146,14 @@ void FrameStore::Discard(PageFrame frame) noexcept {
   SetUse(slab, i, Use::kIdle);
   const auto [first, last] = HugePagesOf(i);
   for (std::size_t huge = first; huge <= last; ++huge) {
-    if (slab.n_used_in_huge[huge] == 0) DropHugePage(slab, huge);
+    if (slab.n_wanted_in_huge[huge] == 0) DropHugePage(slab, huge);
   }
-  const std::span<std::byte> all{slab.memory.get(), slab.bytes};
-  const bool stays = !slab.in_small_pages && slab.bytes >= kHugePage &&
-                     n_idle_ * options_.data_bytes <= options_.most_idle_bytes;
-  if (slab.uses[i] == Use::kIdle && !stays) {
-    if (!std::exchange(slab.in_small_pages, true)) KeepSmallPages(all);
-    DropContents(DataOf(slab, i));
-    SetUse(slab, i, Use::kNothing);
-  }
-  if (slab.n_used > 0 || options_.in_small_pages || !slab.in_small_pages) return;
+  const bool may_wait = !slab.in_small_pages && slab.bytes >= kHugePage &&
+                        n_idle_ * options_.data_bytes <= options_.most_idle_bytes;
+  if (!may_wait) DropInSmallPages(slab);
+  if (slab.n_wanted > 0 || options_.in_small_pages || !slab.in_small_pages) return;
   // As a new one.
-  AllowHugePages(all);
+  AllowHugePages({slab.memory.get(), slab.bytes});
   slab.in_small_pages = false;
 }
 

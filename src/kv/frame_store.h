@@ -44,8 +44,9 @@ class PageFrame {
 
 // Of a store: frames side by side.
 struct FrameSlab {
-  // What lies in a frame's memory: kNothing takes none, kIdle takes memory that nobody has.
-  enum class Use : uint8_t { kNothing, kIdle, kUsed };
+  // Of a frame: nobody wants its memory, which the system has unless other frames of its huge page are
+  // wanted; it was discarded and is there still; it waits for the next who needs one; somebody has it.
+  enum class Use : uint8_t { kNothing, kIdle, kFree, kTaken };
 
   FrameStore* store;
   std::size_t index;  // among the store's
@@ -55,9 +56,11 @@ struct FrameSlab {
   // Of each frame.
   std::vector<KvPage*> holders;  // FrameStore::SetHolder
   std::vector<Use> uses;
-  std::vector<int> n_used_in_huge;  // of each huge page, frames that are used and lie there, in part at least
-  int64_t n_held = 0;               // holders that are there
-  int64_t n_used = 0;
+  std::vector<int>
+      n_wanted_in_huge;  // of each huge page, frames free or taken that lie there, in part at least
+  int64_t n_held = 0;    // holders that are there
+  int64_t n_wanted = 0;  // frames free or taken
+  int64_t n_free = 0;
   int64_t n_idle = 0;
 };
 
@@ -68,12 +71,12 @@ bool PageFrame::IsBehind(const PageFrame& other) const {
 
 // Frames of one size. They lie side by side in slabs: one by one, each would take a page of the system's more
 // for the allocator's sake, and in huge pages of the system a transfer is one piece of memory and not
-// sixteen. What is used lies in front, as far as those who have frames move (ForHoldersBehind), and what is
-// not goes back to the system in whole huge pages.
+// sixteen. Those in front are taken first, and those who have one further behind may move (ForHoldersBehind):
+// so what is discarded goes back to the system in whole huge pages.
 class FrameStore {
  public:
   struct Options {
-    int64_t data_bytes = 1;  // of each frame: whole pages of the system, but for tests
+    int64_t data_bytes = 0;  // of each frame: whole pages of the system where any is discarded
     // Beside those: they need not be whole pages, and stay allocated where the system has the others back.
     int64_t side_bytes = 0;
     // Of frames that were discarded and are there still, for the huge page that they lie in.
@@ -89,22 +92,23 @@ class FrameStore {
   // Frames that somebody has, or that are free; and beside them those that are idle.
   int64_t n_frames() const { return n_frames_; }
   int64_t n_used() const { return n_frames() - n_free(); }
-  int64_t n_free() const { return static_cast<int64_t>(free_.size()); }
+  int64_t n_free() const { return n_free_; }
   uint64_t free_bytes() const { return static_cast<uint64_t>(n_free() * frame_bytes()); }
   uint64_t bytes() const { return static_cast<uint64_t>(n_frames_ * frame_bytes()); }
   int64_t n_idle() const { return n_idle_; }
 
-  // None where none is free.
+  // The first that is free; none where none is.
   PageFrame TakeFree();
-  // One that nobody has, as far in front as there is one. Not zeroed. Throws std::bad_alloc. It stays where
-  // it is: frames know it.
+  // The first that is idle or, where none is, the first of the rest. Not zeroed. Throws std::bad_alloc. It
+  // stays where it is: frames know it.
   PageFrame New();
   // Frames of its own come back.
   void GiveBack(PageFrame frame) noexcept;
   // For the free one that lies furthest behind, where that is further.
   void ExchangeForLast(PageFrame& frame) noexcept;
-  // What it held goes back to the system: with all of its huge page, once no other frame there is used; else
-  // at once, if too much is idle, and comes again in small pages while its slab has others.
+  // What it held goes back to the system: with all of its huge page, once no other frame there is wanted;
+  // else at once, if too much is idle, and with it all that is idle in its slab, whose memory comes again in
+  // small pages while others of it are wanted.
   void Discard(PageFrame frame) noexcept;
 
   // Whose page lies in the frame, as far as the store is told: it forgets frames that come back. Who discards
@@ -148,17 +152,19 @@ class FrameStore {
     return {i * size / kHugePage, (i * size + size - 1) / kHugePage};
   }
   void SetUse(FrameSlab& slab, std::size_t i, Use use) noexcept;
-  // Whether no frame is used where this one lies.
+  // Whether no frame is wanted where this one lies.
   bool IsAlone(const FrameSlab& slab, std::size_t i) const;
   void DropHugePage(FrameSlab& slab, std::size_t huge) noexcept;
+  void DropInSmallPages(FrameSlab& slab) noexcept;  // all that is idle
+  PageFrame FrameOf(FrameSlab& slab, std::size_t i) const;
 
   Options options_;
   int64_t n_frames_ = 0;
+  int64_t n_free_ = 0;
   int64_t n_idle_ = 0;
   std::vector<std::unique_ptr<FrameSlab>> slabs_;  // frames know theirs
-  std::size_t n_full_slabs_ = 0;                   // at least so many first ones have no frame to use
+  std::size_t n_full_slabs_ = 0;                   // at least so many first ones have no frame for New()
   std::size_t n_held_slabs_ = 0;                   // up to the last that has a holder
-  std::vector<PageFrame> free_;
 };
 
 }  // namespace longheads

@@ -305,7 +305,7 @@ TEST_P(PackingTest, PagesStayInHugePagesWhileMemoryComesAndGoes) {
     for (uint64_t pages = 1; pages <= kManyFrames / 4; ++pages) reserved.Set(pages * kStride);
   }
   EXPECT_GT(store.pool->n_packed(), kManyFrames / 4);
-  EXPECT_LE(InSmallPages() - before, static_cast<int64_t>(kHugePage));
+  EXPECT_LT(InSmallPages() - before, 5 * int64_t{kHugePage});  // of one slab, where a page could not move
   for (int i = 0; i < kPages; ++i) EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i)))) << i;
 }
 

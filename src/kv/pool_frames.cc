@@ -10,7 +10,7 @@
 namespace longheads {
 namespace {
 
-// Pages that one look for room moves at most, while everybody waits.
+// Pages that one look for room moves at most, or that one asks to move to the front, while everybody waits.
 constexpr int64_t kMostChances = 64;
 // Frames for pages that are read to be packed: bounds of how many there are, and how many of them the pages
 // that tokens are added to leave alone.
@@ -45,7 +45,8 @@ void KvPool::GiveBack(PageFrame frame) {
 void KvPool::Discard(PageFrame frame) {
   FrameStore& store = *frame.store();
   store.ExchangeForLast(frame);
-  store.ForHoldersBehind(frame, [&](KvPage& page) { return Move(page, frame); });
+  int64_t chances = kMostChances;
+  store.ForHoldersBehind(frame, [&](KvPage& page) { return Move(page, frame) || --chances == 0; });
   store.Discard(std::move(frame));
 }
 
