@@ -53,11 +53,10 @@ struct FrameSlab {
   AlignedMemory memory;
   std::size_t bytes;
   bool in_small_pages;
-  // Of each frame.
-  std::vector<KvPage*> holders;  // FrameStore::SetHolder
-  std::vector<Use> uses;
-  std::vector<int>
-      n_wanted_in_huge;  // of each huge page, frames free or taken that lie there, in part at least
+  std::vector<KvPage*> holders;  // of each frame: FrameStore::SetHolder
+  std::vector<Use> uses;         // of each frame
+  // Of each huge page, how many frames that are free or taken lie there, in part at least.
+  std::vector<int> n_wanted_in_huge;
   int64_t n_held = 0;    // holders that are there
   int64_t n_wanted = 0;  // frames free or taken
   int64_t n_free = 0;
