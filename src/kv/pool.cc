@@ -554,7 +554,8 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
     if (!certain) ++traffic_.foreseen;
     --most;
     transfers[n++] = ReadingOf(*page);
-    if (n == transfers.size()) submit();
+    // A disk that rests begins with the first, while the others are prepared.
+    if (n == transfers.size() || n_reading_ == 1) submit();
   }
   if (n > 0) submit();
 }
