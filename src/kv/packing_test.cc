@@ -62,8 +62,8 @@ struct Store {
   }
 
   KvPage& page(int i) const { return *pages[static_cast<std::size_t>(i)]; }
-  void Write(int i) const {
-    std::memcpy(pool->Write(page(i)).data(), contents[static_cast<std::size_t>(i)].data(), kStride);
+  void Write(int i, bool fills = true) const {
+    std::memcpy(pool->Write(page(i), fills).data(), contents[static_cast<std::size_t>(i)].data(), kStride);
   }
   void Flush() const {
     std::vector<KvPage*> all;
@@ -119,6 +119,44 @@ TEST_P(PackingTest, MorePagesHaveRoomWhileTokensAreGenerated) {
   const KvTraffic before = store.pool->traffic();
   for (int token = 0; token < 100; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
   EXPECT_GT((store.pool->traffic() - before).in_memory_when_planned(), 0.97);
+}
+
+TEST_P(PackingTest, WhatTokensFillGoesToDiskAndLiesPackedAndTheRestStays) {
+  constexpr int kPages = 2 * kFrames, kOpen = 12, kFilled = 40;
+  const Store store(kPages, GetParam());
+  std::mt19937 random(1);
+  for (int token = 0; token < 20; ++token) ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+  const auto written = [&store, before = store.pool->traffic().bytes_written] {
+    return store.pool->traffic().bytes_written - before;
+  };
+  std::vector<int> newest;
+  for (int i = 0; i < kOpen + kFilled; ++i) {
+    store.Write(i, /*fills=*/i >= kOpen);
+    newest.push_back(i);
+  }
+  const auto generate = [&] {
+    ASSERT_TRUE(store.Generate(newest));
+    ASSERT_TRUE(store.Generate(Plan(random, kPages)));
+    for (int i = 0; i < kOpen; ++i) store.Write(i, /*fills=*/false);
+  };
+  for (int token = 0; token < 50; ++token) generate();
+  EXPECT_GE(written(), (kFilled - kFrames / 16) * kStride);
+  EXPECT_LE(written(), kFilled * kStride);
+  int n_packed = 0;
+  for (const int i : newest) n_packed += store.pool->ReadAsItLies(store.page(i)).data() == nullptr ? 1 : 0;
+  EXPECT_GT(n_packed, kFilled / 2);
+  EXPECT_LE(n_packed, kFilled);
+  const uint64_t before = written();
+  for (int token = 0; token < 50; ++token) generate();
+  EXPECT_EQ(written(), before);
+  // Where nothing else can leave, they do, and come back as they are.
+  std::vector<PinnedPage> others;
+  for (int i = kOpen + kFilled; i < kPages && others.size() < kFrames - kOpen / 2; ++i) {
+    others.push_back(store.pool->Read(store.page(i)));
+  }
+  EXPECT_GT(written(), before);
+  others.clear();
+  for (const int i : newest) EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i))));
 }
 
 TEST_P(PackingTest, WhatCannotBePackedStaysAsItIs) {

@@ -76,6 +76,7 @@ class KvPage {
   bool in_memory() const { return (frame_ || packed_) && io_ != Io::kReading; }
 
   bool dirty_ = false;    // not on disk as it is in memory
+  bool filled_ = false;   // since it was last written to; else more is to come
   bool awaited_ = false;  // somebody sleeps until its reading ends
   bool packed_there_ = false;
   int keepers_ = 0;                       // those for whom it goes only where nothing else can

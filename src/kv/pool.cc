@@ -123,9 +123,6 @@ void KvPool::Reserve(uint64_t before, uint64_t now) {
   if (!on_disk()) return;
   most_frames_ = FramesBeside(reserved_);
   most_bytes_ = static_cast<uint64_t>(most_frames_ * frames_.frame_bytes());
-  // The pages that tokens are being added to, one of each layer and head, would be written again and again.
-  const int64_t n_open = geometry_.n_layers * geometry_.n_kv_heads;
-  most_dirty_ = std::min(most_frames_ / 4, std::max(most_frames_ / 16, 2 * n_open));
   DiscardSurplus();
   SeeWhatPresses();
 }
@@ -212,7 +209,7 @@ void KvPool::Release(KvPage* page) {
   while (page->io_ != KvPage::Io::kNone) AwaitChange(lock);
   LH_CHECK(!page->pinned());
   --n_pages_;
-  if (page->dirty_) --n_dirty_;
+  SetUnwritten(*page, /*dirty=*/false, page->filled_);
   if (page->for_token_) {
     std::erase(for_token_[*page->for_token_], page);
     --n_for_token_;
@@ -451,24 +448,31 @@ PinnedPage KvPool::Read(KvPage& page, std::byte* scratch) {
   return unpacked;
 }
 
-PinnedPage KvPool::Write(KvPage& page) {
+PinnedPage KvPool::Write(KvPage& page, bool fills) {
   if (!on_disk()) return Pinned(page);
   PinnedPage pinned = Read(page);
   std::unique_lock lock = LockSoon(mutex_);
   while (page.io_ != KvPage::Io::kNone) AwaitChange(lock);  // what goes to disk stands still
   Touch(page);                                              // what is used longest ago is written first
   page.packs_ = true;                                       // what is written may
-  if (!page.dirty_) {
-    page.dirty_ = true;
-    ++n_dirty_;
-    SeeWhatPresses();
-  }
+  const bool waited = page.dirty_ && page.filled_;
+  SetUnwritten(page, /*dirty=*/true, fills);
+  if (fills && !waited) SeeWhatPresses();
   return pinned;
 }
 
-// So few clean pages that there might be none when room is needed.
+void KvPool::SetUnwritten(KvPage& page, bool dirty, bool filled) {
+  if (page.dirty_ && page.filled_) --n_unwritten_;
+  page.dirty_ = dirty;
+  page.filled_ = filled;
+  if (page.dirty_ && page.filled_) ++n_unwritten_;
+}
+
+// So few clean pages that there might be none when room is needed or, while tokens are generated, more than
+// go to disk together: they lie packed once they are there.
 bool KvPool::WritesPress() const {
-  return FrameBytes() >= most_bytes_ / 4 * 3 && n_dirty_ - n_writing_ > most_dirty_;
+  const int64_t most = std::min(most_frames_ / 16, generating_ ? kMostWrites : INT64_MAX);
+  return FrameBytes() >= most_bytes_ / 4 * 3 && n_unwritten_ - n_writing_ > most && !write_error_;
 }
 
 void KvPool::SeeWhatPresses() { presses_.store(HasSurplus() || WritesPress(), std::memory_order_relaxed); }
@@ -495,7 +499,8 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   io_->TakeEnded();
   std::unique_lock lock = LockSoon(mutex_);
   const bool certain = asked == Asked::kAgain || asked == Asked::kForCertain;
-  if (certain) generating_ = asked == Asked::kAgain && layout_->packs();
+  const bool generates = asked == Asked::kAgain && layout_->packs();
+  if (certain && std::exchange(generating_, generates) != generates) SeeWhatPresses();
   if (generating_) packing_.store(true, std::memory_order_relaxed);
   uint64_t n_there = 0;
   constexpr std::size_t kAhead = 4;
@@ -673,11 +678,15 @@ std::optional<PageTransfer> KvPool::BeginWrite(KvPage& page) {
 bool KvPool::WriteSome(std::unique_lock<std::mutex>& lock, int64_t most) {
   std::array<PageTransfer, kMostWrites> transfers;
   int64_t n = 0;
-  for (KvPage* page = oldest_; page != nullptr && n < std::min(most, kMostWrites); page = page->newer_) {
-    if (!page->dirty_ || page->io_ != KvPage::Io::kNone || page->pinned()) continue;
-    const std::optional<PageTransfer> transfer = BeginWrite(*page);
-    if (!transfer) break;
-    transfers[static_cast<std::size_t>(n++)] = *transfer;
+  for (const bool filled : {true, false}) {
+    for (KvPage* page = oldest_; page != nullptr && n < std::min(most, kMostWrites); page = page->newer_) {
+      if (!page->dirty_ || page->filled_ != filled || page->io_ != KvPage::Io::kNone || page->pinned())
+        continue;
+      const std::optional<PageTransfer> transfer = BeginWrite(*page);
+      if (!transfer) break;
+      transfers[static_cast<std::size_t>(n++)] = *transfer;
+    }
+    if (n > 0 || write_error_) break;
   }
   if (n == 0) return false;
   lock.unlock();
@@ -785,8 +794,7 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
     if (status) {
       page.checksum_ = checksum;
       page.packed_there_ = is_packed;
-      page.dirty_ = false;
-      --n_dirty_;
+      SetUnwritten(page, /*dirty=*/false, page.filled_);
       traffic_.bytes_written += transfer.bytes.size();
     } else {
       write_error_ = WhyNot(status, *page.file_, page.offset_);

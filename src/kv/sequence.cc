@@ -99,7 +99,8 @@ void KvSequence::Write(int64_t layer, int64_t kv_head, int64_t token, int64_t n,
   while (n > 0) {
     const int64_t at = token % kPageTokens;
     const int64_t here = std::min(n, kPageTokens - at);
-    const PinnedPage written = pool_->Write(*page(layer, kv_head, token / kPageTokens));
+    const PinnedPage written =
+        pool_->Write(*page(layer, kv_head, token / kPageTokens), /*fills=*/at + here == kPageTokens);
     pool_->layout().Write(written.data(), at, here, k, k_stride, v, v_stride);
     token += here;
     n -= here;
