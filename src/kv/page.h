@@ -46,6 +46,8 @@ class KvPage {
   enum class Io : uint8_t { kNone, kReading, kWriting };
   // It came before anybody asked, and nobody has yet: for a plan, or since it was foreseen.
   enum class Ahead : uint8_t { kNo, kPlanned, kForeseen };
+  // Not on disk as it is in memory, and so dirty: more is about to be added to it, or it is filled.
+  enum class Unwritten : uint8_t { kNo, kOpen, kFilled };
 
   // Beside the count of pins. Readers may pin a page that is kReady without the pool's lock; it becomes so,
   // and is no longer, with the lock held. Since it was last considered for leaving it was pinned or brought
@@ -75,8 +77,8 @@ class KvPage {
   PageFrame packed_;
   bool in_memory() const { return (frame_ || packed_) && io_ != Io::kReading; }
 
-  bool dirty_ = false;    // not on disk as it is in memory
-  bool filled_ = false;   // since it was last written to; else more is to come
+  Unwritten unwritten_ = Unwritten::kNo;
+  bool dirty() const { return unwritten_ != Unwritten::kNo; }
   bool awaited_ = false;  // somebody sleeps until its reading ends
   bool packed_there_ = false;
   int keepers_ = 0;                       // those for whom it goes only where nothing else can

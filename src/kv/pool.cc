@@ -209,7 +209,7 @@ void KvPool::Release(KvPage* page) {
   while (page->io_ != KvPage::Io::kNone) AwaitChange(lock);
   LH_CHECK(!page->pinned());
   --n_pages_;
-  SetUnwritten(*page, /*dirty=*/false, page->filled_);
+  SetUnwritten(*page, KvPage::Unwritten::kNo);
   if (page->for_token_) {
     std::erase(for_token_[*page->for_token_], page);
     --n_for_token_;
@@ -455,24 +455,31 @@ PinnedPage KvPool::Write(KvPage& page, bool fills) {
   while (page.io_ != KvPage::Io::kNone) AwaitChange(lock);  // what goes to disk stands still
   Touch(page);                                              // what is used longest ago is written first
   page.packs_ = true;                                       // what is written may
-  const bool waited = page.dirty_ && page.filled_;
-  SetUnwritten(page, /*dirty=*/true, fills);
-  if (fills && !waited) SeeWhatPresses();
+  SetUnwritten(page, fills ? KvPage::Unwritten::kFilled : KvPage::Unwritten::kOpen);
   return pinned;
 }
 
-void KvPool::SetUnwritten(KvPage& page, bool dirty, bool filled) {
-  if (page.dirty_ && page.filled_) --n_unwritten_;
-  page.dirty_ = dirty;
-  page.filled_ = filled;
-  if (page.dirty_ && page.filled_) ++n_unwritten_;
+void KvPool::SetUnwritten(KvPage& page, KvPage::Unwritten unwritten) {
+  if (page.unwritten_ == unwritten) return;
+  const auto count = [&](int64_t change) {
+    if (page.unwritten_ == KvPage::Unwritten::kOpen) n_open_ += change;
+    if (page.unwritten_ == KvPage::Unwritten::kFilled) n_filled_ += change;
+  };
+  count(-1);
+  page.unwritten_ = unwritten;
+  count(1);
+  SeeWhatPresses();
 }
 
-// So few clean pages that there might be none when room is needed or, while tokens are generated, more than
-// go to disk together: they lie packed once they are there.
+// Too many texts have pages that wait for more.
+bool KvPool::OpenPress() const { return n_open_ + n_filled_ - n_writing_ > most_frames_ / 4; }
+
+// So few clean pages that there might be none when room is needed or, while tokens are generated, more filled
+// ones than go to disk together: pages lie packed once they are there. Then many go at a time.
 bool KvPool::WritesPress() const {
-  const int64_t most = std::min(most_frames_ / 16, generating_ ? kMostWrites : INT64_MAX);
-  return FrameBytes() >= most_bytes_ / 4 * 3 && n_unwritten_ - n_writing_ > most && !write_error_;
+  if (FrameBytes() < most_bytes_ / 4 * 3 || n_writing_ > kMostWrites / 2 || write_error_) return false;
+  const int64_t most = generating_ ? std::min(most_frames_ / 16, kMostWrites) : most_frames_ / 16;
+  return n_filled_ - n_writing_ > most || OpenPress();
 }
 
 void KvPool::SeeWhatPresses() { presses_.store(HasSurplus() || WritesPress(), std::memory_order_relaxed); }
@@ -485,11 +492,11 @@ void KvPool::Unpin(KvPage& page) {
   io_->TakeEnded();
   std::unique_lock lock = LockSoon(mutex_);
   page.pins_.fetch_sub(1, std::memory_order_release);
-  if (HasSurplus() && !page.dirty_ && page.io_ == KvPage::Io::kNone && Retire(page)) {
+  if (HasSurplus() && !page.dirty() && page.io_ == KvPage::Io::kNone && Retire(page)) {
     Unlink(page);
     GiveBackFrames(page);
   }
-  if (WritesPress()) WriteSome(lock, kMostWrites - n_writing_);
+  if (WritesPress()) WriteSome(lock, OpenPress());
   SeeWhatPresses();
 }
 
@@ -527,9 +534,9 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
     io_->Submit(std::span(transfers).first(std::exchange(n, 0)));
     lock = LockSoon(mutex_);
   };
-  int64_t most = most_frames_ / 2 - n_reading_;
+  bool rests = n_reading_ + n_writing_ == 0;
   for (KvPage* const page : pages) {
-    if (most <= 0) break;
+    if (n_reading_ >= most_frames_ / 2) break;
     if (page->frame_ || page->packed_ || page->io_ != KvPage::Io::kNone || !page->file_) continue;
     PageFrame frame, packed;
     const auto room_in = [&](FrameStore& store) {
@@ -547,7 +554,7 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
     if (!frame) {
       if (packed) GiveBack(std::move(packed));
       if (asked == Asked::kPerhaps) break;
-      WriteSome(lock, kMostWrites - n_writing_);
+      WriteSome(lock, /*open_too=*/n_writing_ == 0);
       break;
     }
     SetFrame(*page, std::move(frame));
@@ -557,10 +564,9 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
     ++n_reading_;
     ++traffic_.read_ahead;
     if (!certain) ++traffic_.foreseen;
-    --most;
     transfers[n++] = ReadingOf(*page);
     // A disk that rests begins with the first, while the others are prepared.
-    if (n == transfers.size() || n_reading_ == 1) submit();
+    if (n == transfers.size() || std::exchange(rests, false)) submit();
   }
   if (n > 0) submit();
 }
@@ -675,19 +681,20 @@ std::optional<PageTransfer> KvPool::BeginWrite(KvPage& page) {
                       .page = &page};
 }
 
-bool KvPool::WriteSome(std::unique_lock<std::mutex>& lock, int64_t most) {
+bool KvPool::WriteSome(std::unique_lock<std::mutex>& lock, bool open_too) {
   std::array<PageTransfer, kMostWrites> transfers;
+  const int64_t most = kMostWrites - n_writing_;
   int64_t n = 0;
-  for (const bool filled : {true, false}) {
-    for (KvPage* page = oldest_; page != nullptr && n < std::min(most, kMostWrites); page = page->newer_) {
-      if (!page->dirty_ || page->filled_ != filled || page->io_ != KvPage::Io::kNone || page->pinned())
-        continue;
+  const auto begin_some = [&](KvPage::Unwritten which) {
+    for (KvPage* page = oldest_; page != nullptr && n < most; page = page->newer_) {
+      if (page->unwritten_ != which || page->io_ != KvPage::Io::kNone || page->pinned()) continue;
       const std::optional<PageTransfer> transfer = BeginWrite(*page);
-      if (!transfer) break;
+      if (!transfer) return;
       transfers[static_cast<std::size_t>(n++)] = *transfer;
     }
-    if (n > 0 || write_error_) break;
-  }
+  };
+  begin_some(KvPage::Unwritten::kFilled);
+  if (n == 0 && open_too && !write_error_) begin_some(KvPage::Unwritten::kOpen);
   if (n == 0) return false;
   lock.unlock();
   Submit(std::span(transfers).first(static_cast<std::size_t>(n)));
@@ -708,12 +715,12 @@ Status KvPool::Flush(std::span<KvPage* const> pages) {
     lock.lock();
   };
   for (KvPage* const page : pages) {
-    if (!page->dirty_) continue;
+    if (!page->dirty()) continue;
     if (page->io_ != KvPage::Io::kNone || n_writing_ >= kMostWrites) {
       submit();
       // Until there is room for several, which go together again.
       while (page->io_ != KvPage::Io::kNone || n_writing_ > kMostWrites / 2) AwaitChange(lock);
-      if (!page->dirty_) continue;
+      if (!page->dirty()) continue;
     }
     const std::optional<PageTransfer> transfer = write_error_ ? std::nullopt : BeginWrite(*page);
     if (!transfer) {
@@ -726,7 +733,7 @@ Status KvPool::Flush(std::span<KvPage* const> pages) {
   submit();
   for (KvPage* const page : pages) {
     while (page->io_ != KvPage::Io::kNone) AwaitChange(lock);
-    if (!page->dirty_) continue;
+    if (!page->dirty()) continue;
     Error error = write_error_ ? *std::exchange(write_error_, std::nullopt)
                                : Error{ErrorKind::kIo, "a page could not be written"};
     return tl::unexpected<Error>(std::move(error));
@@ -736,7 +743,7 @@ Status KvPool::Flush(std::span<KvPage* const> pages) {
 
 KvPool::Place KvPool::PlaceOf(const KvPage& page) const {
   std::lock_guard lock(mutex_);
-  LH_CHECK(page.file_ == file_ && !page.dirty_);
+  LH_CHECK(page.file_ == file_ && !page.dirty());
   return {page.file_, page.offset_, page.checksum_};
 }
 
@@ -794,7 +801,7 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
     if (status) {
       page.checksum_ = checksum;
       page.packed_there_ = is_packed;
-      SetUnwritten(page, /*dirty=*/false, page.filled_);
+      SetUnwritten(page, KvPage::Unwritten::kNo);
       traffic_.bytes_written += transfer.bytes.size();
     } else {
       write_error_ = WhyNot(status, *page.file_, page.offset_);

@@ -121,8 +121,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
 
   // The page in memory; to be read, or to be changed. Both throw PageError, and std::bad_alloc.
   PinnedPage Read(KvPage& page);
-  // `fills`: nothing more is to be written to it soon. Others go to disk only where none of these can.
-  PinnedPage Write(KvPage& page, bool fills = true);
+  // `fills` it: else more is about to be added, and it goes to disk where no filled page can.
+  PinnedPage Write(KvPage& page, bool fills);
   // The same to be read, as it lies: packed, too, while packs() is true.
   PinnedPage ReadAsItLies(KvPage& page);
   // Where it lies or, if it is packed, unpacked into `scratch`, which has PageStride() bytes; none is needed
@@ -200,8 +200,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // It may leave its frame: nobody has it pinned, and from now on nobody can but with the lock.
   // `pins` is what they were then.
   static bool Retire(KvPage& page, uint32_t* pins = nullptr);
-  // Whether it is dirty, and whether it is filled.
-  void SetUnwritten(KvPage& page, bool dirty, bool filled);
+  void SetUnwritten(KvPage& page, KvPage::Unwritten unwritten);
+  bool OpenPress() const;
   bool WritesPress() const;
   void SeeWhatPresses();
   // Into memory, the lock let go meanwhile; whether it had to come from disk.
@@ -254,9 +254,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   PageFrame EvictOne(Evict which, const FrameStore* from = nullptr);
   // A frame of `store` that others left, or for which they made room; none where no page can leave.
   PageFrame Vacate(FrameStore& store, Evict which);
-  // Sends some of the dirty pages that were used longest ago to disk, if any is filled some of those; whether
-  // any went.
-  bool WriteSome(std::unique_lock<std::mutex>& lock, int64_t most);
+  // Sends filled pages to disk, those used longest ago first, as many as may be under way; open ones where
+  // there is none, and where `open_too`. Whether any went.
+  bool WriteSome(std::unique_lock<std::mutex>& lock, bool open_too);
   // What is to be submitted, without the lock, so that the page goes to disk; nothing, and write_error_,
   // where it has no place there.
   std::optional<PageTransfer> BeginWrite(KvPage& page);
@@ -325,8 +325,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   uint64_t most_bytes_ = 0;
   int64_t n_reading_ = 0;  // transfers under way
   int64_t n_writing_ = 0;
-  int64_t n_unwritten_ = 0;  // pages that are filled and not on disk
-  int64_t n_kept_ = 0;       // wherever they are
+  int64_t n_open_ = 0;  // of Unwritten, each
+  int64_t n_filled_ = 0;
+  int64_t n_kept_ = 0;  // wherever they are
   // Of them, those of KeepForToken: [n_layers * n_kv_heads]. How many is read without the lock, too.
   std::vector<std::vector<KvPage*>> for_token_;
   std::atomic<int64_t> n_for_token_ = 0;

@@ -125,7 +125,7 @@ PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
 }
 
 bool KvPool::MayPack(const KvPage& page) {
-  return page.frame_ && !page.dirty_ && page.io_ == KvPage::Io::kNone && page.packs_ && !page.pinned();
+  return page.frame_ && !page.dirty() && page.io_ == KvPage::Io::kNone && page.packs_ && !page.pinned();
 }
 
 bool KvPool::Pack(KvPage& page) {
@@ -194,7 +194,7 @@ PageFrame KvPool::Vacate(FrameStore& store, Evict which) {
 }
 
 PageFrame KvPool::Leave(KvPage& page, bool spare_kept) {
-  if (page.dirty_ || page.io_ != KvPage::Io::kNone) return {};
+  if (page.dirty() || page.io_ != KvPage::Io::kNone) return {};
   if (spare_kept && page.keepers_ > 0) {
     Touch(page);  // not to be met at every look for room
     return {};
@@ -218,7 +218,7 @@ PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
       const Error error = *std::exchange(write_error_, std::nullopt);
       throw PageError(error);
     }
-    if (!WriteSome(lock, kMostWrites - n_writing_) && n_reading_ == 0 && n_writing_ == 0) {
+    if (!WriteSome(lock, /*open_too=*/n_writing_ == 0) && n_reading_ == 0 && n_writing_ == 0) {
       if (write_error_) continue;
       if (PageFrame frame = Vacate(store, Evict::kAny)) return frame;
       PageFrame frame = store.New();  // all are pinned, which is only for the moment

@@ -81,7 +81,7 @@ struct Store {
   }
 
   void Fill(KvPage& page, int value) const {
-    const PinnedPage pinned = pool->Write(page);
+    const PinnedPage pinned = pool->Write(page, /*fills=*/true);
     std::memset(pinned.data(), value, static_cast<std::size_t>(kGeometry.PageBytes()));
   }
   bool Holds(KvPage& page, int value) const {
@@ -240,7 +240,7 @@ TEST(KvPool, NewPagesHoldZeros) {
     const int64_t n = 3 * (int64_t{kHugePage} / kGeometry.PageBytes()) + 1;
     for (int pass = 0; pass < 2; ++pass) {
       for (const auto& page : pool->Acquire(n, by)) {
-        const PinnedPage pinned = pool->Write(*page);
+        const PinnedPage pinned = pool->Write(*page, /*fills=*/true);
         const auto bytes = std::span(pinned.data(), static_cast<std::size_t>(kGeometry.PageBytes()));
         ASSERT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; }));
         std::ranges::fill(bytes, std::byte{0xFF});
@@ -434,7 +434,7 @@ TEST(KvPool, WhatWasReservedBeforeThereIsADiskCountsThen) {
   std::vector<std::shared_ptr<KvPage>> pages;
   for (int64_t i = 0; i < 4 * kLeast; ++i) {
     pages.push_back(pool->Acquire());
-    pool->Write(*pages.back());
+    pool->Write(*pages.back(), /*fills=*/true);
   }
   EXPECT_EQ(pool->n_near(), 3 * kLeast);
 }

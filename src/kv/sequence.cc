@@ -37,7 +37,7 @@ void KvSequence::Reserve(int64_t n, ThreadPool* threads) {
       if (page.use_count() > 1) {  // shared with a fork: from here on each has its own
         std::shared_ptr<KvPage> own = pool_->Acquire();
         const PinnedPage from = pool_->Read(*page);
-        const PinnedPage to = pool_->Write(*own);
+        const PinnedPage to = pool_->Write(*own, /*fills=*/false);
         std::memcpy(to.data(), from.data(), static_cast<std::size_t>(geometry().PageBytes()));
         pool_->Keep(*own, true);  // the newest: in the other's place
         pool_->Keep(*page, false);
