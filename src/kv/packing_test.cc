@@ -172,6 +172,18 @@ TEST_P(PackingTest, WhatTokensFillGoesToDiskAndLiesPackedAndTheRestStays) {
   for (int i = 0; i < kPages; ++i) EXPECT_TRUE(store.IsAsWritten(i, store.pool->Read(store.page(i))));
 }
 
+TEST_P(PackingTest, OpenPagesAreWrittenOnceMoreThanAQuarterAreNotOnDisk) {
+  constexpr int kOpen = kFrames / 4;
+  const Store store(kFrames, GetParam());
+  const auto written = [&] { return store.pool->traffic().bytes_written; };
+  const uint64_t before = written();
+  for (int i = 0; i < kOpen; ++i) store.Write(i, /*fills=*/false);
+  for (int i = 0; i < 100; ++i) store.pool->Read(store.page(kFrames - 1));
+  EXPECT_EQ(written(), before);
+  store.Write(kOpen, /*fills=*/false);
+  EXPECT_TRUE(ReadsUntil(*store.pool, store.page(kFrames - 1), [&] { return written() > before; }));
+}
+
 TEST_P(PackingTest, MoreIsWrittenOnceTokensAreGenerated) {
   constexpr KvGeometry kSmall{.n_layers = 1, .n_kv_heads = 1, .head_dim = 16, .type = KvType::kBF16};
   constexpr int kRoom = 1024, kUnwritten = 48;  // less than a sixteenth, more than go together
