@@ -31,35 +31,54 @@ constexpr int64_t kNumbers = 2 * kPageTokens * kGeometry.head_dim;
 constexpr int kFrames = 2 * KvPool::kLeastPages;
 const auto kStride = static_cast<uint64_t>(kGeometry.PageStride());
 
+using Numbers = std::vector<uint16_t>;
+
 // What page i holds: numbers of one size, which can be packed, or any bits, which cannot.
-std::vector<uint16_t> Contents(int i, bool packs = true) {
-  std::mt19937 random(static_cast<unsigned>(i));
-  std::normal_distribution<float> normal;
-  std::vector<uint16_t> bits(kNumbers);
-  for (uint16_t& number : bits) {
-    number = static_cast<uint16_t>(packs ? std::bit_cast<uint32_t>(normal(random)) >> 16 : random());
+Numbers Contents(int i, bool packs = true) {
+  static const Numbers normal = [] {
+    std::mt19937 random(1);
+    std::normal_distribution<float> numbers;
+    Numbers bits(kNumbers);
+    for (uint16_t& number : bits)
+      number = static_cast<uint16_t>(std::bit_cast<uint32_t>(numbers(random)) >> 16);
+    return bits;
+  }();
+  Numbers bits(kNumbers);
+  if (packs) {
+    std::ranges::rotate_copy(normal, normal.begin() + i, bits.begin());  // other pages, other numbers
+  } else {
+    std::mt19937 random(static_cast<unsigned>(i));
+    for (uint16_t& number : bits) number = static_cast<uint16_t>(random());
   }
   return bits;
+}
+
+std::vector<Numbers> ContentsOf(int n_pages, bool packs = true) {
+  std::vector<Numbers> contents;
+  for (int i = 0; i < n_pages; ++i) contents.push_back(Contents(i, packs));
+  return contents;
 }
 
 struct Store {
   std::shared_ptr<KvPool> pool = KvPool::Create(kGeometry);
   std::vector<std::shared_ptr<KvPage>> pages;
-  std::vector<std::vector<uint16_t>> contents;
+  std::vector<Numbers> contents;
 
   // Some of which are on disk, all as they are there.
-  explicit Store(int n_pages, const std::string& io = "threads", bool packs = true, int n_frames = kFrames) {
+  explicit Store(int n_pages, const std::string& io = "threads", bool packs = true, int n_frames = kFrames)
+      : Store(ContentsOf(n_pages, packs), io, n_frames) {
+    for (int i = 0; i < n_pages; ++i) Write(i);
+    Flush();
+  }
+  // Of pages that are not written yet.
+  Store(std::vector<Numbers> of_pages, const std::string& io, int n_frames = kFrames)
+      : contents(std::move(of_pages)) {
     const Status status =
         pool->UseDisk({.ram_bytes = static_cast<uint64_t>(n_frames) * kStride,
                        .file = *TemporaryPageFile::Create(testing::TempDir(), kStride, /*most_bytes=*/0),
                        .io = io});
     EXPECT_TRUE(status) << status.error().message;
-    for (int i = 0; i < n_pages; ++i) {
-      pages.push_back(pool->Acquire());
-      contents.push_back(Contents(i, packs));
-      Write(i);
-    }
-    Flush();
+    while (pages.size() < contents.size()) pages.push_back(pool->Acquire());
   }
 
   KvPage& page(int i) const { return *pages[static_cast<std::size_t>(i)]; }
@@ -417,9 +436,12 @@ TEST(Packing, TellsOfAPageThatIsDamagedOnDisk) {
 
 TEST_P(PackingTest, NothingIsLostWhereMemoryFails) {
   constexpr int kPages = 2 * kFrames;
+  const std::vector<Numbers> contents = ContentsOf(kPages);
   int64_t n_failed = 0;
   for (int64_t k = 1;; ++k) {
-    Store store(kPages, GetParam());
+    Store store(contents, GetParam());
+    for (int i = 0; i < kPages; ++i) store.Write(i);
+    store.Flush();
     std::vector<KvPage*> plan;
     for (int i = 0; i < kPages; i += 4) plan.push_back(&store.page(i));
     alignas(64) std::byte scratch[2 * kNumbers];
@@ -446,17 +468,12 @@ TEST_P(PackingTest, NothingIsLostWhereMemoryFails) {
 
 TEST_P(PackingTest, WhatIsWrittenIsThereWhereMemoryFails) {
   constexpr int kPages = 2 * kFrames;
-  std::vector<std::vector<uint16_t>> contents;
-  for (int i = 0; i < kPages; ++i) contents.push_back(Contents(i));
+  const std::vector<Numbers> contents = ContentsOf(kPages);
   int64_t n_failed = 0;
   for (int64_t k = 1;; k += k < 32 ? 1 : k / 8) {
-    Store store(0, GetParam());
-    store.contents = contents;
+    Store store(contents, GetParam());
     std::vector<KvPage*> all;
-    for (int i = 0; i < kPages; ++i) {
-      store.pages.push_back(store.pool->Acquire());
-      all.push_back(store.pages.back().get());
-    }
+    for (const auto& page : store.pages) all.push_back(page.get());
     FailAllocation(k);
     bool written = false;
     try {
