@@ -324,12 +324,20 @@ Status ContextIngest::Read(std::span<const TokenId> tokens, const ForwardControl
 Status ContextIngest::Commit() {
   if (session_.size() == committed_) return {};
   LH_ASSIGN(const SessionArchive::Delta delta, SessionArchive::Save(engine_, session_, committed_));
-  const ContextDelta spans = delta.Spans();
-  LH_TRY(writer_->Commit(spans));
-  replaced_bytes_ = 0;
-  for (const ContextStateUpdate& state : spans.states) {
-    if (state.replaces_earlier) replaced_bytes_ += state.bytes.size();
-  }
+  uint64_t replaced_bytes = 0;
+  const auto states = [&](const ContextStateSink& take) {
+    replaced_bytes = 0;
+    return SessionArchive::SaveStates(session_, [&](const ContextStateUpdate& state) {
+      if (state.replaces_earlier) replaced_bytes += state.bytes.size();
+      return take(state);
+    });
+  };
+  LH_TRY(writer_->Commit({.tokens = delta.tokens,
+                          .phases = delta.phases,
+                          .model_tokens = delta.model_tokens,
+                          .pages = delta.pages,
+                          .states = states}));
+  replaced_bytes_ = replaced_bytes;
   pages_->Committed();
   SessionArchive::Saved(session_);
   committed_ = session_.size();

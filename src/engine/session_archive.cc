@@ -11,16 +11,6 @@ namespace longheads {
 // How a token was fed, as files have it (docs/context-file.md).
 constexpr uint8_t kGoesOn = 0, kDecoded = 1, kBeginsCall = 2;
 
-ContextDelta SessionArchive::Delta::Spans() const {
-  updates_.clear();
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    updates_.push_back(
-        {.layer = static_cast<uint32_t>(i / 2), .replaces_earlier = i % 2 == 1, .bytes = states[i]});
-  }
-  return {
-      .tokens = tokens, .phases = phases, .model_tokens = model_tokens, .pages = pages, .states = updates_};
-}
-
 std::shared_ptr<PageFile> SessionArchive::WriteTo(Engine& engine, std::shared_ptr<PageFile> file) {
   return engine.transformer_->kv_pool()->WriteTo(std::move(file));
 }
@@ -71,12 +61,18 @@ Result<SessionArchive::Delta> SessionArchive::Save(Engine& engine, const Session
       }
     }
   }
-  for (int64_t layer = 0; layer < geometry.n_layers; ++layer) {
-    SavedState saved = state.SaveState(layer, state.unchanged);
-    delta.states.push_back(std::move(saved.added));
-    delta.states.push_back(std::move(saved.latest));
-  }
   return delta;
+}
+
+Status SessionArchive::SaveStates(const Session& session, const ContextStateSink& take) {
+  const SequenceState& state = session.state_;
+  for (int64_t layer = 0; layer < state.kv.geometry().n_layers; ++layer) {
+    const SavedState saved = state.SaveState(layer, state.unchanged);
+    const auto number = static_cast<uint32_t>(layer);
+    LH_TRY(take({.layer = number, .bytes = saved.added}));
+    LH_TRY(take({.layer = number, .replaces_earlier = true, .bytes = saved.latest}));
+  }
+  return {};
 }
 
 void SessionArchive::Saved(Session& session) { session.state_.unchanged = session.state_.size(); }

@@ -22,12 +22,6 @@ class SessionArchive {
     std::vector<uint8_t> phases;
     uint64_t model_tokens = 0;
     std::vector<ContextPageUpdate> pages;
-    std::vector<std::vector<std::byte>> states;  // two parts of each layer: what was added, and what changes
-
-    ContextDelta Spans() const;  // as long as this
-
-   private:
-    mutable std::vector<ContextStateUpdate> updates_;
   };
 
   // Pages of the engine's sessions are written there from now on, and no longer to what is returned.
@@ -36,7 +30,9 @@ class SessionArchive {
   // What is new in a session since it had `committed` tokens, and was Saved; its pages are in the file of
   // WriteTo when it returns, though not synced.
   static Result<Delta> Save(Engine& engine, const Session& session, int64_t committed);
-  // The delta is on disk for good.
+  // What is new in its states: of each layer what was added, and what changes.
+  static Status SaveStates(const Session& session, const ContextStateSink& take);
+  // Both are on disk for good.
   static void Saved(Session& session);
 
   // Fills a new session. States are read from `pages`' file, and pages when they are asked for. `path` begins

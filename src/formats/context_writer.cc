@@ -312,11 +312,10 @@ void ContextWriter::CheckPages(const ContextDelta& delta) const {
     if (grows && page.page >= first) named[(page.page - first) * geometry.heads() + head] = true;
   }
   for (const bool one : named) LH_CHECK(one);
-  for (const ContextStateUpdate& state : delta.states) LH_CHECK(state.layer < geometry.n_layers);
 }
 
-CheckpointHead ContextWriter::HeadOf(const ContextDelta& delta,
-                                     std::span<const StoredPageEntry> entries) const {
+Result<CheckpointHead> ContextWriter::HeadOf(const ContextDelta& delta,
+                                             std::span<const StoredPageEntry> entries) const {
   CheckpointHead head;
   head.sequence = n_checkpoints_ + 1;
   head.text_tokens_before = text_tokens_;
@@ -334,8 +333,12 @@ CheckpointHead ContextWriter::HeadOf(const ContextDelta& delta,
   add(SectionKind::kTokens, std::as_bytes(delta.tokens), 0, 0);
   add(SectionKind::kPhases, std::as_bytes(delta.phases), 0, 0);
   add(SectionKind::kPages, std::as_bytes(entries), 0, 0);
-  for (const ContextStateUpdate& state : delta.states) {
-    add(SectionKind::kState, state.bytes, state.layer, state.replaces_earlier ? kReplacesEarlier : 0);
+  if (delta.states) {
+    LH_TRY(delta.states([&](const ContextStateUpdate& state) -> Status {
+      LH_CHECK(state.layer < header().geometry.n_layers);
+      add(SectionKind::kState, state.bytes, state.layer, state.replaces_earlier ? kReplacesEarlier : 0);
+      return {};
+    }));
   }
   return head;
 }
@@ -345,7 +348,9 @@ Status ContextWriter::WriteCheckpoint(const ContextDelta& delta, std::span<const
                                       std::span<const StoredPageEntry> entries, uint64_t offset,
                                       uint64_t total_bytes) const {
   uint64_t at = offset;
+  const uint64_t end = offset + total_bytes;
   const auto write = [&](std::span<const std::byte> bytes) {
+    LH_CHECK(bytes.size() <= end - at);
     const uint64_t here = at;
     at += bytes.size();
     return file_.PWrite(here, bytes);
@@ -354,9 +359,12 @@ Status ContextWriter::WriteCheckpoint(const ContextDelta& delta, std::span<const
   LH_TRY(write(std::as_bytes(delta.tokens)));
   LH_TRY(write(std::as_bytes(delta.phases)));
   LH_TRY(write(std::as_bytes(entries)));
-  for (const ContextStateUpdate& state : delta.states) LH_TRY(write(state.bytes));
+  if (delta.states) {
+    LH_TRY(delta.states([&](const ContextStateUpdate& state) { return write(state.bytes); }));
+  }
+  LH_CHECK(end - at < kContextBlock);
   constexpr std::array<std::byte, kContextBlock> kZeros{};
-  return write(std::span(kZeros).first(offset + total_bytes - at));
+  return write(std::span(kZeros).first(end - at));
 }
 
 Status ContextWriter::WriteSuperblock(const CheckpointRef& newest, const CheckpointRef& finished) {
@@ -440,15 +448,23 @@ Status ContextWriter::Commit(const ContextDelta& delta) {
   }
   LH_TRY(CheckUncut(written_end));
   const std::vector<StoredPageEntry> entries = EntriesOf(delta, header().geometry);
-  CheckpointHead head = HeadOf(delta, entries);
+  LH_ASSIGN(CheckpointHead head, HeadOf(delta, entries));
   const uint64_t total_bytes = head.total_bytes();
   head.offset = end_.fetch_add(total_bytes);
-  const std::vector<std::byte> encoded = EncodeCheckpointHead(head, frame_.id);
-  if (Status written = WriteCheckpoint(delta, encoded, entries, head.offset, total_bytes); !written) {
-    // Given back where nobody was given what follows.
+  const auto give_back = [&] {  // where nobody was given what follows
     uint64_t end = head.offset + total_bytes;
     end_.compare_exchange_strong(end, head.offset);
-    return written;
+  };
+  std::vector<std::byte> encoded;
+  try {
+    encoded = EncodeCheckpointHead(head, frame_.id);
+    if (Status written = WriteCheckpoint(delta, encoded, entries, head.offset, total_bytes); !written) {
+      give_back();
+      return written;
+    }
+  } catch (...) {  // no memory for a part of a state
+    give_back();
+    throw;
   }
   state_ = State::kBroken;  // unless all goes well
   // Pages and checkpoint may reach the disk in any order, but both before the superblock that names them.

@@ -42,6 +42,10 @@ struct ContextStateUpdate {
   bool replaces_earlier = false;  // the layer's earlier parts that did the same no longer count
   std::span<const std::byte> bytes;
 };
+// Gives each part of the layers' states in its turn; its bytes need to be there only until `take` returns, so
+// that one part at a time is in memory. It ends with the first error of `take`, and returns that.
+using ContextStateSink = std::function<Status(const ContextStateUpdate&)>;
+using ContextStates = std::function<Status(const ContextStateSink& take)>;
 
 // What one commit adds. The spans are only read.
 struct ContextDelta {
@@ -51,7 +55,9 @@ struct ContextDelta {
   // Every page that is new or whose tokens became more since the last commit, of all layers and heads; others
   // may be named again (they then have a new place).
   std::span<const ContextPageUpdate> pages = {};
-  std::span<const ContextStateUpdate> states = {};  // one layer may have several, in order
+  // Asked twice, for sizes and checksums and to be written, and the same each time. A layer may have several
+  // parts, in order.
+  ContextStates states = {};
 };
 
 class ContextWriter {
@@ -112,7 +118,8 @@ class ContextWriter {
   // Returns when all of the delta and its pages are on disk for good. Where it fails, what was committed
   // before stays. After a full disk the caller may try again; after a failed sync nobody knows what reached
   // the disk, and every further call fails: Resume or Append again. kInvalidInput, of every further call too,
-  // where something else cut the file: what was written before is not whole any more.
+  // where something else cut the file: what was written before is not whole any more. What delta.states
+  // throws goes through, and as after a full disk the caller may try again.
   Status Commit(const ContextDelta& delta);
 
   // Makes what was committed the text that readers see; at least one commit is needed. The writer is done
@@ -132,7 +139,7 @@ class ContextWriter {
   static Result<Resumed> GoOn(std::unique_ptr<ContextWriter> writer, const CheckpointRef& from,
                               const Check& check = {});
   void CheckPages(const ContextDelta& delta) const;
-  CheckpointHead HeadOf(const ContextDelta& delta, std::span<const StoredPageEntry> entries) const;
+  Result<CheckpointHead> HeadOf(const ContextDelta& delta, std::span<const StoredPageEntry> entries) const;
   Status WriteCheckpoint(const ContextDelta& delta, std::span<const std::byte> head,
                          std::span<const StoredPageEntry> entries, uint64_t offset,
                          uint64_t total_bytes) const;

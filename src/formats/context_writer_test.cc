@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <set>
 #include <string>
 #include <thread>
@@ -152,6 +153,29 @@ TEST_F(ContextWriterTest, ResumeGoesOnBehindTheLastCommitAndEndsWithTheSameBytes
     EXPECT_TRUE(ReadFolder(folder_) == undisturbed) << n;
     fs::remove(path_);
   }
+}
+
+TEST_F(ContextWriterTest, AWriterGoesOnWhereAStateFoundNoMemory) {
+  ASSERT_TRUE(sample_.Write(path_, {3, 6}));
+  const uintmax_t undisturbed = fs::file_size(path_);
+  fs::remove(path_);
+  const auto writer = Create();
+  ASSERT_TRUE(sample_.Commit(*writer, 0, 3));
+  for (const int last : {1, 2}) {  // to be counted, and to be written
+    int asked = 0;
+    const auto states = [&](const ContextStateSink& take) -> Status {
+      if (++asked == last) throw std::bad_alloc();
+      return take({.layer = 0, .bytes = sample_.State(0, 3, 6)});
+    };
+    EXPECT_THROW(
+        (void)writer->Commit(
+            {.tokens = {}, .phases = {}, .model_tokens = SampleContext::ModelTokens(3), .states = states}),
+        std::bad_alloc);
+    EXPECT_EQ(asked, last);
+  }
+  ASSERT_TRUE(sample_.Commit(*writer, 3, 6) && writer->Finish());
+  EXPECT_EQ(Difference({3, 6}), "");
+  EXPECT_EQ(fs::file_size(path_), undisturbed);
 }
 
 TEST_F(ContextWriterTest, WhatWasBegunMayBeDiscarded) {

@@ -85,10 +85,10 @@ Status SampleContext::Commit(ContextWriter& writer, uint64_t begin, uint64_t end
   }
   const std::vector<int32_t> tokens = Tokens(begin, end);
   const std::vector<uint8_t> phases = Phases(begin, end);
-  const std::vector<std::byte> state_0 = State(0, begin, end);
-  const std::vector<std::byte> state_1 = State(1, begin, end);
-  const std::vector<ContextStateUpdate> states = {{.layer = 0, .bytes = state_0},
-                                                  {.layer = 1, .replaces_earlier = true, .bytes = state_1}};
+  const auto states = [&](const ContextStateSink& take) -> Status {
+    LH_TRY(take({.layer = 0, .bytes = State(0, begin, end)}));
+    return take({.layer = 1, .replaces_earlier = true, .bytes = State(1, begin, end)});
+  };
   return writer.Commit({.tokens = tokens,
                         .phases = phases,
                         .model_tokens = after,
