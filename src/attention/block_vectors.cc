@@ -36,6 +36,10 @@ uint64_t BlockVectors::BytesFor(int64_t n, int64_t tokens, int64_t n_kv_heads, i
   return ScoredVectors::BytesFor(n / tokens, n_kv_heads, floats);
 }
 
+uint64_t BlockVectors::LastBlockBytesFor(int64_t n, int64_t tokens, int64_t n_kv_heads, int64_t floats) {
+  return ScoredVectors::BytesFor(std::min<int64_t>(n / tokens, 1), n_kv_heads, floats);
+}
+
 void BlockVectors::Extend(const StepInput& input, Make make) {
   LH_CHECK(n_tokens_ == input.token_begin);
   const auto cancelled = [&] { return input.cancel != nullptr && input.cancel->cancelled(); };

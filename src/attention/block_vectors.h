@@ -28,6 +28,8 @@ class BlockVectors : public PolicyState {
   void RestoreLatest(int64_t n, StateReader& latest) override;
   // The same for a text of n tokens.
   static uint64_t BytesFor(int64_t n, int64_t tokens, int64_t n_kv_heads, int64_t floats);
+  // Of these, those of the last block of vectors (Policy::LastBlockBytes).
+  static uint64_t LastBlockBytesFor(int64_t n, int64_t tokens, int64_t n_kv_heads, int64_t floats);
 
   // The vector of the block that keys [begin, end) are.
   using Make = void (*)(StoredKeys& keys, int64_t begin, int64_t end, int64_t head_dim, float* vector);

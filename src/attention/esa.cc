@@ -299,6 +299,9 @@ std::string Esa::Explain() const {
 uint64_t Esa::StateBytes(int64_t n) const {
   return State::BytesFor(n, options_.k, compressed() ? options_.dim : 0);
 }
+uint64_t Esa::LastBlockBytes(int64_t n) const {
+  return compressed() && n > 0 ? sizeof(float) * static_cast<uint64_t>(kPageTokens * options_.dim) : 0;
+}
 
 // ---- How it is made
 

@@ -51,6 +51,7 @@ class Esa : public Policy {
   std::string Warning(int64_t n_tokens) const override;
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;
+  uint64_t LastBlockBytes(int64_t n) const override;
 
   // The tokens of the middle that the newest step chose, ascending; none where it sees all of them.
   std::span<const int32_t> Chosen(const PolicyState& state) const;

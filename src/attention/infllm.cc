@@ -382,6 +382,9 @@ int64_t InfLlm::PlanTokens(int64_t) const {
 
 uint64_t InfLlm::StateBytes(int64_t n) const { return State::BytesFor(*this, n); }
 uint64_t InfLlm::RewrittenBytes(int64_t n) const { return State::MassBytesFor(*this, n); }
+uint64_t InfLlm::LastBlockBytes(int64_t n) const {
+  return ScoredVectors::BytesFor(std::min<int64_t>(BlocksOf(n), 1), shape_.n_heads, shape_.head_dim);
+}
 
 InfLlm::CacheStatistics InfLlm::StatisticsOf(const PolicyState& state) {
   return static_cast<const State&>(state).statistics();

@@ -50,6 +50,7 @@ class InfLlm : public Policy {
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;
   uint64_t RewrittenBytes(int64_t n) const override;
+  uint64_t LastBlockBytes(int64_t n) const override;
 
   // What a device that holds max_cached_block blocks, and drops those unused for longest, would have found
   // there; with per_head a device of that size for each head. Nothing here depends on it: blocks lie in the

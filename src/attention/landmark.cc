@@ -212,6 +212,9 @@ std::string Landmark::Explain() const {
 uint64_t Landmark::StateBytes(int64_t n) const {
   return BlockVectors::BytesFor(n, options_.block, shape_.n_kv_heads, shape_.head_dim);
 }
+uint64_t Landmark::LastBlockBytes(int64_t n) const {
+  return BlockVectors::LastBlockBytesFor(n, options_.block, shape_.n_kv_heads, shape_.head_dim);
+}
 
 // ---- How it is made
 

@@ -39,6 +39,7 @@ class Landmark : public Policy {
   std::string Warning(int64_t) const override { return ""; }
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;
+  uint64_t LastBlockBytes(int64_t n) const override;
 
  private:
   struct Scratch;

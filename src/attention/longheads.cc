@@ -795,6 +795,10 @@ uint64_t LongHeads::StateBytes(int64_t n) const {
   return ScoredVectors::BytesFor(n / options_.chunk, n_rep_heads(), shape_.head_dim) + RewrittenBytes(n);
 }
 
+uint64_t LongHeads::LastBlockBytes(int64_t n) const {
+  return ScoredVectors::BytesFor(std::min<int64_t>(n / options_.chunk, 1), n_rep_heads(), shape_.head_dim);
+}
+
 // The queries of the newest chunk.
 uint64_t LongHeads::RewrittenBytes(int64_t) const {
   return sizeof(float) *

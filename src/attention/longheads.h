@@ -62,6 +62,7 @@ class LongHeads : public Policy {
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;
   uint64_t RewrittenBytes(int64_t n) const override;
+  uint64_t LastBlockBytes(int64_t n) const override;
 
  private:
   class State;

@@ -159,6 +159,9 @@ std::string Moba::Explain() const {
 uint64_t Moba::StateBytes(int64_t n) const {
   return BlockVectors::BytesFor(n, options_.chunk, shape_.n_kv_heads, shape_.head_dim);
 }
+uint64_t Moba::LastBlockBytes(int64_t n) const {
+  return BlockVectors::LastBlockBytesFor(n, options_.chunk, shape_.n_kv_heads, shape_.head_dim);
+}
 
 // ---- How it is made
 

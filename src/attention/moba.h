@@ -31,6 +31,7 @@ class Moba : public Policy {
   std::string Warning(int64_t n_tokens) const override;
   std::string Explain() const override;
   uint64_t StateBytes(int64_t n) const override;
+  uint64_t LastBlockBytes(int64_t n) const override;
 
  private:
   struct Scratch;

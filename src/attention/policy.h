@@ -173,10 +173,12 @@ class Policy {
     return {.attended = static_cast<double>(shape.n_heads * n)};
   }
 
-  // Bytes of state for n tokens of one layer, for the memory plan; and those of them that calls write anew
-  // instead of adding to them: forks do not share these for long.
+  // Bytes of state for n tokens of one layer, for the memory plan; those of them that calls write anew
+  // instead of adding to them: forks do not share these for long; and of what calls only add to the last
+  // block, of which a fork has one of its own as soon as it goes on.
   virtual uint64_t StateBytes(int64_t) const { return 0; }
   virtual uint64_t RewrittenBytes(int64_t) const { return 0; }
+  virtual uint64_t LastBlockBytes(int64_t) const { return 0; }
 };
 
 }  // namespace longheads

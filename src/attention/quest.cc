@@ -209,6 +209,10 @@ AttentionWork Quest::Work(int64_t n, Phase phase, const HeadShape& shape) const 
 uint64_t Quest::StateBytes(int64_t n) const {
   return dense_ ? 0 : BlockVectors::BytesFor(n, options_.page, shape_.n_kv_heads, 2 * shape_.head_dim);
 }
+uint64_t Quest::LastBlockBytes(int64_t n) const {
+  if (dense_) return 0;
+  return BlockVectors::LastBlockBytesFor(n, options_.page, shape_.n_kv_heads, 2 * shape_.head_dim);
+}
 
 // ---- How it is made
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "attention/runner.h"
@@ -198,6 +199,19 @@ TEST_P(KeysReadTest, AreTheDistinctOnesThatAGroupOfHeadsSaw) {
   EXPECT_EQ(layer.counts().keys_read - of_prompt, expected);
 }
 
+class LastBlockTest : public testing::TestWithParam<const char*> {};
+
+// State grows by blocks, so a block is what the token adds that adds most.
+TEST_P(LastBlockTest, IsWhatStateThatIsAddedToGrowsBy) {
+  const std::shared_ptr<const Policy> policy = MakeCase(GetParam(), 4096);
+  const auto added_to = [&](int64_t n) { return policy->StateBytes(n) - policy->RewrittenBytes(n); };
+  uint64_t most = 0;
+  for (int64_t n = 0; n < 4096; ++n) most = std::max(most, added_to(n + 1) - added_to(n));
+  EXPECT_EQ(policy->LastBlockBytes(4096), most);
+  EXPECT_EQ(policy->LastBlockBytes(0), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, LastBlockTest, testing::ValuesIn(kSpecs), NameOfSpec);
 INSTANTIATE_TEST_SUITE_P(Every, KeysReadTest, testing::ValuesIn(kSpecs), NameOfSpec);
 INSTANTIATE_TEST_SUITE_P(Every, DecodeWorkTest, testing::ValuesIn(kSpecs), NameOfSpec);
 INSTANTIATE_TEST_SUITE_P(Every, PrefillWorkTest, testing::ValuesIn(kSpecs), NameOfSpec);

@@ -266,8 +266,7 @@ MemoryPlan Engine::PlanMemory(int64_t n_tokens) const {
   plan.tables = transformer_->TableBytes(n);
   plan.state = transformer_->PolicyBytes(n) + transformer_->NearBytes(n);
   plan.large_blocks = transformer_->LargeBlockBytes(n);
-  // A call keeps what it rewrites of the method's state as it was, until it has succeeded.
-  plan.working = transformer_->WorkingBytes(n) - plan.large_blocks + transformer_->RewrittenBytes(n);
+  plan.working = transformer_->WorkingBytes(n) - plan.large_blocks + transformer_->KeptBytes(n);
   if (kv_ram_ > 0) {
     const uint64_t near = transformer_->kv_pool()->PageBytesBeside(plan.text() - plan.kv);
     if (plan.kv > near) plan.disk = std::exchange(plan.kv, near);

@@ -79,8 +79,10 @@ inline constexpr uint64_t kProgramBytes = 48 << 20;
 
 // Bytes. The process's peak is not more than 5% above the total and kProgramBytes.
 struct MemoryPlan {
-  uint64_t weights = 0;       // mapped from the file, and laid out anew
-  uint64_t working = 0;       // activations, one layer's weights de-quantised unless all are kept packed
+  uint64_t weights = 0;  // mapped from the file, and laid out anew
+  // Activations, one layer's weights de-quantised unless all are kept packed, and what a call keeps of the
+  // state as it was.
+  uint64_t working = 0;
   uint64_t kv = 0;            // keys and values of the text, as many as may be in memory
   uint64_t tables = 0;        // what is known of each page, wherever it is
   uint64_t state = 0;         // representations and the like

@@ -456,6 +456,13 @@ uint64_t Transformer::RewrittenBytes(int64_t n_tokens) const {
   return bytes;
 }
 
+uint64_t Transformer::KeptBytes(int64_t n_tokens) const {
+  uint64_t bytes = RewrittenBytes(n_tokens);
+  if (n_tokens <= kTokenBlock) return bytes;
+  for (const LayerAttention& layer : attention_) bytes += layer.policy->LastBlockBytes(n_tokens);
+  return bytes;
+}
+
 uint64_t Transformer::NearBytes(int64_t n_tokens) const {
   uint64_t bytes = 0;
   for (const LayerAttention& layer : attention_) {

@@ -95,6 +95,9 @@ class Transformer {
   uint64_t PolicyBytes(int64_t n_tokens) const;
   // Of the policies' states, what a fork has for itself as soon as it goes on.
   uint64_t RewrittenBytes(int64_t n_tokens) const;
+  // What a call keeps of them as it was, until it has succeeded, beside what it leaves as it is. A text of
+  // one block of tokens is read by one call, which finds nothing to add to.
+  uint64_t KeptBytes(int64_t n_tokens) const;
   uint64_t NearBytes(int64_t n_tokens) const;
   // Bytes, in the file, of the weights that every decoded token meets.
   uint64_t DecodeWeightBytes() const;
