@@ -38,7 +38,7 @@ tsan_runs = mkdir -p build-test && echo 'int main() {}' | $(CXX) -x c++ -fsaniti
   { setarch -R build-test/probe || build-test/probe; } 2>/dev/null
 
 # One ctest over all builds: its last lines count all of them. Of the thread sanitizer's tests it has those of threads and
-# pages; make tsan has all.
+# pages; make tsan has all. What fails runs once more, for its output stands before thousands of other lines else.
 test: setup model
 	@cmake --preset release
 	@cmake --build --preset release --parallel $(JOBS)
@@ -52,7 +52,9 @@ test: setup model
 	else \
 	  echo 'The thread sanitizer does not run here (docs/testing.md, Threads): its tests are left out.'; \
 	fi
-	@ctest --test-dir build-test --parallel $(JOBS) --output-on-failure --no-tests=error --no-label-summary
+	@ctest --test-dir build-test --parallel $(JOBS) --output-on-failure --no-tests=error --no-label-summary || { \
+	  echo 'What failed runs once more, to be looked at: make test has failed whatever it gives now.'; \
+	  ctest --test-dir build-test --rerun-failed --output-on-failure --no-label-summary; exit 1; }
 
 # The scalar reference would take hours for the default model.
 backends: setup model
