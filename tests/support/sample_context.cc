@@ -89,11 +89,8 @@ Status SampleContext::Commit(ContextWriter& writer, uint64_t begin, uint64_t end
     LH_TRY(take({.layer = 0, .bytes = State(0, begin, end)}));
     return take({.layer = 1, .replaces_earlier = true, .bytes = State(1, begin, end)});
   };
-  return writer.Commit({.tokens = tokens,
-                        .phases = phases,
-                        .model_tokens = after,
-                        .pages = pages,
-                        .states = states});
+  return writer.Commit(
+      {.tokens = tokens, .phases = phases, .model_tokens = after, .pages = pages, .states = states});
 }
 
 Status SampleContext::CommitAll(ContextWriter& writer, const std::vector<uint64_t>& ends,
