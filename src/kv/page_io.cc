@@ -96,10 +96,10 @@ Status MovePage(const PageTransfer& transfer) noexcept try {
   return tl::unexpected<Error>(Error{ErrorKind::kOutOfMemory, "out of memory"});  // short enough to need none
 }
 
-Result<std::unique_ptr<PageIo>> MakePageIo(std::string_view name, PageIo::Done done) {
+Result<std::unique_ptr<PageIo>> MakePageIo(std::string_view name, PageIo::Done done, PageIo::Landed landed) {
   if (name == "io_uring" || name == "auto") {
     std::string declined;
-    if (std::unique_ptr<PageIo> io = MakeUringIo(done, declined)) return io;
+    if (std::unique_ptr<PageIo> io = MakeUringIo(done, std::move(landed), declined)) return io;
     if (name == "io_uring") return Unsupported(fmt::format("io_uring is not allowed here: {}", declined));
   }
   if (name == "auto" || name == "threads") return std::make_unique<ThreadedIo>(std::move(done));

@@ -22,12 +22,22 @@ struct PageTransfer {
   uint64_t offset = 0;
   std::span<std::byte> bytes;  // untouched by others until it is done
   void* page = nullptr;        // the caller's
+  // Of a reading, that PageIo::Landed may take. Its last eight bytes, at a multiple of eight, are overwritten
+  // before it begins; the memory is there as long as the PageIo.
+  bool may_land = false;
+  bool landed = false;  // Landed took it, and Done hears of the end alone: of `page` nothing is said any more
 };
 
 class PageIo {
  public:
   // Hears of every transfer that ended; it may submit none.
   using Done = std::function<void(const PageTransfer& transfer, const Status& status)>;
+  // Hears of readings that may land, once each at most, when memory holds something new at their end, before
+  // the system says that they ended: a disk that does one after the other may tell of all when it did the
+  // last, and it takes the system some time more to tell. Whether all is there is for it to find out, by a
+  // checksum; true where it is, and was taken. Until Done hears of the end, too, the memory stays as it is.
+  using Landed = std::function<bool(const PageTransfer& transfer)>;
+  static constexpr int kMostLanded = 64;  // that have not ended
 
   virtual ~PageIo() = default;  // after all that was submitted is done
   // All of them in one go, which costs less than one by one. Never waits for the disk, but for what cannot be
@@ -36,8 +46,9 @@ class PageIo {
   // Who hears of ends: done() is called by threads of the queue's own, or by those that call TakeEnded and
   // Await, and that submit.
   virtual bool has_threads() const = 0;
-  // Of one transfer that has ended by now, unless another thread is at it; whether of any. Never waits for
-  // the disk, and where nothing ended takes no time to speak of. Threads that call it run Done side by side.
+  // Of one transfer that has ended or landed by now, unless another thread is at it; whether of any. Never
+  // waits for the disk, and where nothing came takes no time to speak of. Threads that call it run Done, and
+  // Landed, side by side.
   virtual bool TakeEnded() { return false; }
   // Ends that were taken, and that Done has heard of.
   virtual uint64_t n_heard() const { return 0; }
@@ -53,6 +64,7 @@ class PageIo {
 Status MovePage(const PageTransfer& transfer) noexcept;
 
 // "threads", "io_uring", or "auto": io_uring where the system allows it.
-Result<std::unique_ptr<PageIo>> MakePageIo(std::string_view name, PageIo::Done done);
+Result<std::unique_ptr<PageIo>> MakePageIo(std::string_view name, PageIo::Done done,
+                                           PageIo::Landed landed = {});
 
 }  // namespace longheads

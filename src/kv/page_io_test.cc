@@ -9,6 +9,7 @@
 #include <barrier>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -27,12 +28,25 @@ constexpr std::size_t kBlocks = 64;
 class PageIoTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    auto io = MakePageIo(GetParam(), [this](const PageTransfer& transfer, const Status& status) {
-      const std::span<const std::byte> bytes = transfer.bytes;
+    const auto is_there = [](const PageTransfer& transfer) {
       const auto holds = static_cast<std::byte>(transfer.offset / kBlock);
-      if (!status || !std::ranges::all_of(bytes, [&](std::byte b) { return b == holds; })) ++n_wrong_;
+      return std::ranges::all_of(transfer.bytes, [&](std::byte b) { return b == holds; });
+    };
+    const auto done = [this, is_there](const PageTransfer& transfer, const Status& status) {
+      if (!status || !is_there(transfer)) ++n_wrong_;
+      if (transfer.landed != taken_[transfer.offset / kBlock].exchange(false)) ++n_wrong_;
       static_cast<std::atomic<int64_t>*>(transfer.page)->fetch_add(1, std::memory_order_release);
-    });
+    };
+    const auto landed = [this, is_there](const PageTransfer& transfer) {
+      const std::size_t block = transfer.offset / kBlock;
+      if (!transfer.may_land || taken_[block]) ++n_wrong_;
+      if (on_landed_) on_landed_();
+      if (block % 3 == 0 || !is_there(transfer)) return false;
+      ++n_taken_;
+      taken_[block] = true;
+      return true;
+    };
+    auto io = MakePageIo(GetParam(), done, landed);
     if (!io) GTEST_SKIP() << io.error().message;
     io_ = std::move(*io);
     auto file = RawFile::Temporary(testing::TempDir(), /*direct=*/true);
@@ -49,17 +63,24 @@ class PageIoTest : public testing::TestWithParam<const char*> {
     return {.file = &*file_,
             .offset = i * kBlock,
             .bytes = {memory_.get() + i * kBlock, kBlock},
-            .page = &n_ended};
+            .page = &n_ended,
+            .may_land = i % 5 != 0};
   }
 
   AlignedMemory memory_ = AllocateAligned(kBlocks * kBlock, kDirectAlignment);
   std::optional<RawFile> file_;
+  std::array<std::atomic<bool>, kBlocks> taken_ = {};  // when it landed
+  std::atomic<int64_t> n_taken_ = 0;
+  std::function<void()> on_landed_;
   std::atomic<int64_t> n_wrong_ = 0;
   std::atomic<int64_t> n_ended_ = 0;  // of one thread; outlives what is under way where a test fails
   std::unique_ptr<PageIo> io_;        // goes first: it calls Done
 };
 
 INSTANTIATE_TEST_SUITE_P(Every, PageIoTest, testing::Values("threads", "io_uring"));
+
+class LandingTest : public PageIoTest {};  // the readings of threads end when they land
+INSTANTIATE_TEST_SUITE_P(Every, LandingTest, testing::Values("io_uring"));
 
 // Who sleeps for an end that another thread took would sleep on.
 TEST_P(PageIoTest, ManyTakeEndsAndEachIsHeardOfOnce) {
@@ -86,6 +107,7 @@ TEST_P(PageIoTest, ManyTakeEndsAndEachIsHeardOfOnce) {
   for (std::thread& thread : threads) thread.join();
   for (const auto& n : n_ended) EXPECT_EQ(n, kRounds * kTogether);
   EXPECT_EQ(n_wrong_, 0);
+  EXPECT_EQ(n_taken_ > 0, !io_->has_threads());  // of so many, before their ends were heard of
   EXPECT_FALSE(io_->TakeEnded());
   EXPECT_FALSE(io_->Await(io_->n_heard()));
 }
@@ -101,6 +123,31 @@ TEST_P(PageIoTest, EndsAreHeardOfByWhoDoesNotWait) {
     EXPECT_EQ(io_->n_heard(), io_->has_threads() ? 0u : static_cast<uint64_t>(2 * round));
   }
   EXPECT_EQ(n_wrong_, 0);
+}
+
+// Who is told that it landed takes the end, too, and goes on with what has ended by now.
+TEST_P(LandingTest, WhatEndsWhileSomebodyTakesItIsHeardOfOnce) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point latest = Clock::now() + std::chrono::seconds(20);
+  int64_t n_met = 0;
+  on_landed_ = [&] {
+    const int64_t n_before = n_ended_;
+    while (!io_->TakeEnded() && Clock::now() < latest) std::this_thread::yield();
+    EXPECT_EQ(n_ended_, n_before);  // not before it was taken
+    ++n_met;
+  };
+  int64_t n_read = 0;
+  for (; n_met < 20 && Clock::now() < latest; ++n_read) {
+    io_->Submit(std::array{Reading(n_read % 2 == 0 ? 4 : 3, n_ended_)});  // the one is taken, the other not
+    while (n_ended_ == n_read && Clock::now() < latest) io_->TakeEnded();
+    ASSERT_EQ(n_ended_, n_read + 1);
+    EXPECT_EQ(io_->n_heard(), static_cast<uint64_t>(n_ended_));
+  }
+  EXPECT_EQ(n_met, 20);
+  EXPECT_GT(n_taken_, 0);
+  EXPECT_LT(n_taken_, n_met);
+  EXPECT_EQ(n_wrong_, 0);
+  EXPECT_FALSE(io_->Await(io_->n_heard()));
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <liburing.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -28,6 +30,8 @@ namespace {
 
 // Submissions that wait for the system to take them; transfers under way are not counted.
 constexpr unsigned kEntries = 1024;
+// Stands at a reading's end until it lands. A page that ends so itself is heard of when it has ended.
+constexpr uint64_t kNothingYet = 0x9d1c5f0b72e3a846;
 
 // The thread sanitizer sees plain calls move bytes, but not the ring. As if the caller had moved them: it
 // then finds whoever touches a page that is under way.
@@ -64,9 +68,20 @@ FileFaults::Verdict VerdictOn(const PageTransfer& transfer) {
   return verdict;
 }
 
+// Of memory that the system writes to, or whose it is by now: in no order with anything. (A member of
+// std::atomic_ref would be shown to the sanitizer.)
+#if defined(__SANITIZE_THREAD__)
+[[gnu::no_sanitize("thread")]]
+#endif
+uint64_t
+Look(const uint64_t* word) {
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
 class UringIo final : public PageIo {
  public:
-  UringIo(const io_uring& ring, Done done) : ring_(ring), done_(std::move(done)) {}
+  UringIo(const io_uring& ring, Done done, Landed landed)
+      : ring_(ring), done_(std::move(done)), landed_(std::move(landed)) {}
 
   ~UringIo() override {
     while (Await(n_heard())) {
@@ -103,6 +118,7 @@ class UringIo final : public PageIo {
   bool has_threads() const override { return false; }
 
   bool TakeEnded() override {
+    if (TakeLanded()) return true;
     if (!AnyEnded()) return false;
     std::unique_lock taking(taking_, std::try_to_lock);
     return taking && TakeOne(taking);
@@ -131,10 +147,22 @@ class UringIo final : public PageIo {
   std::string_view name() const override { return "io_uring"; }
 
  private:
+  // Of a reading that somebody saw the end of in memory: he is at it; it was taken, or left to its end; or it
+  // ended while he is at it, and the end is his too.
+  enum class Seen : uint8_t { kNow, kTaken, kLeft, kEnded };
   struct UnderWay {
     PageTransfer transfer;
-    unsigned size = 0;         // bytes to be asked for
+    unsigned size = 0;  // bytes to be asked for
+    int moved = 0;      // what the system said when it ended
+    int in_sight = -1;  // its place among those, or none
+    std::atomic<Seen> seen = Seen::kNow;
     UnderWay* next = nullptr;  // among the spare ones, or those that wait
+  };
+  // A reading that may land, and its last word, which is looked at without a lock: it may be of a reading
+  // that ended meanwhile.
+  struct InSight {
+    std::atomic<uint64_t*> last_word = nullptr;
+    UnderWay* reading = nullptr;
   };
 
   // With the lock held, all up to HandOver. Null where there is no memory.
@@ -142,7 +170,12 @@ class UringIo final : public PageIo {
     if (spare_ == nullptr) return new (std::nothrow) UnderWay;
     return std::exchange(spare_, spare_->next);
   }
-  void KeepSpare(UnderWay* one) { one->next = std::exchange(spare_, one); }
+  void KeepSpare(UnderWay* one) {
+    if (one->in_sight >= 0) places_taken_ &= ~BitOf(std::exchange(one->in_sight, -1));
+    one->next = std::exchange(spare_, one);
+  }
+
+  static uint64_t BitOf(int place) { return uint64_t{1} << place; }
 
   void Queue(UnderWay* one) {
     one->next = nullptr;
@@ -150,6 +183,51 @@ class UringIo final : public PageIo {
     last_ = one;
     ++n_queued_;
     ++n_under_way_;
+    if (landed_ && one->transfer.may_land && places_taken_ != ~uint64_t{0}) Watch(*one);
+  }
+
+  void Watch(UnderWay& one) {
+    const std::span<std::byte> bytes = one.transfer.bytes;
+    std::byte* const last = bytes.data() + bytes.size() - sizeof(uint64_t);
+    LH_CHECK(bytes.size() >= sizeof(uint64_t) && reinterpret_cast<uintptr_t>(last) % sizeof(uint64_t) == 0);
+    auto* const word = reinterpret_cast<uint64_t*>(last);
+    std::atomic_ref(*word).store(kNothingYet, std::memory_order_relaxed);
+    one.in_sight = std::countr_one(places_taken_);
+    one.seen.store(Seen::kNow, std::memory_order_relaxed);
+    places_taken_ |= BitOf(one.in_sight);
+    InSight& place = in_sight_[static_cast<std::size_t>(one.in_sight)];
+    place.last_word.store(word, std::memory_order_relaxed);
+    place.reading = &one;
+    watched_.fetch_or(BitOf(one.in_sight), std::memory_order_release);
+  }
+
+  // Whether the place was watched: from now on it is the caller's.
+  bool Unwatch(int place) {
+    return (watched_.fetch_and(~BitOf(place), std::memory_order_acq_rel) & BitOf(place)) != 0;
+  }
+
+  // Whether somebody had to be told that a reading landed. Next to nothing to ask, too.
+  bool TakeLanded() {
+    for (uint64_t left = watched_.load(std::memory_order_acquire); left != 0; left &= left - 1) {
+      const int i = std::countr_zero(left);
+      const InSight& place = in_sight_[static_cast<std::size_t>(i)];
+      uint64_t* const word = place.last_word.load(std::memory_order_relaxed);
+      if (Look(word) == kNothingYet || !Unwatch(i)) continue;
+      UnderWay& one = *place.reading;
+      const PageTransfer transfer = one.transfer;
+      ShowSanitizer(transfer, static_cast<int>(transfer.bytes.size()));
+      const Seen seen = landed_(transfer) ? Seen::kTaken : Seen::kLeft;
+      if (one.seen.exchange(seen, std::memory_order_acq_rel) == Seen::kEnded) {
+        const int moved = one.moved;
+        {
+          const std::unique_lock lock = LockSoon(mutex_);
+          KeepSpare(&one);
+        }
+        TellOfEnd(transfer, moved, seen == Seen::kTaken);
+      }
+      return true;
+    }
+    return false;
   }
 
   // Entries of the ring for those in the queue, as many as it has room for.
@@ -206,24 +284,35 @@ class UringIo final : public PageIo {
     io_uring_cqe_seen(&ring_, completion);
     n_taken_.fetch_add(1, std::memory_order_relaxed);
     PageTransfer transfer;
+    Seen seen = Seen::kLeft;
     {
       // Also what makes the submitter's writes visible here: it held the lock before the system had them.
       std::unique_lock lock = LockSoon(mutex_);
+      ended->moved = moved;
       transfer = ended->transfer;
-      KeepSpare(ended);
+      if (ended->in_sight >= 0 && !Unwatch(ended->in_sight)) {
+        seen = ended->seen.exchange(Seen::kEnded, std::memory_order_acq_rel);
+      }
+      if (seen != Seen::kNow) KeepSpare(ended);
       --n_under_way_;  // while taking_ is held: who sleeps for an end has counted right
       HandOver(lock);
     }
     taking.unlock();
-    ShowSanitizer(transfer, moved);
+    if (seen != Seen::kNow) TellOfEnd(transfer, moved, seen == Seen::kTaken);
+    return true;
+  }
+
+  // No place in sight is its any more.
+  void TellOfEnd(PageTransfer transfer, int moved, bool landed) {
+    transfer.landed = landed;
+    if (!landed) ShowSanitizer(transfer, moved);
     if (FileFaults* const faults = InstalledFileFaults(); faults != nullptr && moved >= 0) {
       faults->After(OperationOf(transfer), moved);
     }
     const bool whole = moved >= 0 && static_cast<std::size_t>(moved) == transfer.bytes.size();
     // Plain calls bring the rest, or the error with its sentence.
-    done_(transfer, whole ? Status() : MovePage(transfer));
+    done_(transfer, whole || landed ? Status() : MovePage(transfer));
     n_heard_.fetch_add(1, std::memory_order_relaxed);
-    return true;
   }
 
   io_uring ring_;
@@ -238,12 +327,17 @@ class UringIo final : public PageIo {
   int n_queued_ = 0;
   int n_under_way_ = 0;        // those too; submitted, and their ends not taken
   UnderWay* spare_ = nullptr;  // of transfers that ended, for the next ones
+  uint64_t places_taken_ = 0;  // of in_sight_, by readings that have not ended
+  std::array<InSight, kMostLanded> in_sight_;
+  // Of them, those whose end nobody saw. Looked at as n_taken_ is.
+  alignas(kCacheLine) std::atomic<uint64_t> watched_ = 0;
   Done done_;
+  Landed landed_;
 };
 
 }  // namespace
 
-std::unique_ptr<PageIo> MakeUringIo(PageIo::Done done, std::string& declined) {
+std::unique_ptr<PageIo> MakeUringIo(PageIo::Done done, PageIo::Landed landed, std::string& declined) {
   io_uring ring;
   const int status = io_uring_queue_init(kEntries, &ring, 0);
   if (status != 0) {
@@ -257,7 +351,7 @@ std::unique_ptr<PageIo> MakeUringIo(PageIo::Done done, std::string& declined) {
     return nullptr;
   }
   try {
-    return std::make_unique<UringIo>(ring, std::move(done));
+    return std::make_unique<UringIo>(ring, std::move(done), std::move(landed));
   } catch (const std::exception& error) {  // there may be no more threads
     io_uring_queue_exit(&ring);
     declined = error.what();

@@ -9,6 +9,6 @@
 namespace longheads {
 
 // Null where the system does not allow it, with its reason in `declined`.
-std::unique_ptr<PageIo> MakeUringIo(PageIo::Done done, std::string& declined);
+std::unique_ptr<PageIo> MakeUringIo(PageIo::Done done, PageIo::Landed landed, std::string& declined);
 
 }  // namespace longheads

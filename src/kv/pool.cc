@@ -85,9 +85,9 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
         fmt::format("--kv-ram is {}, but must be {} at least: {} pages of this model's keys and values",
                     FormatBytes(options.ram_bytes), FormatBytes(least * stride), least));
   }
-  LH_ASSIGN(io_, MakePageIo(options.io, [this](const PageTransfer& transfer, const Status& status) {
-              Done(transfer, status);
-            }));
+  const auto done = [this](const PageTransfer& transfer, const Status& status) { Done(transfer, status); };
+  const auto landed = [this](const PageTransfer& transfer) { return Landed(transfer); };
+  LH_ASSIGN(io_, MakePageIo(options.io, done, landed));
   const bool in_small_pages = options.ram_bytes < kLeastForHuge;
   const int64_t most_idle = in_small_pages ? 0 : kMostIdle;
   frames_ = FrameStore({.data_bytes = geometry_.PageStride(), .most_idle_bytes = most_idle});
@@ -107,6 +107,7 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
   for_token_.resize(static_cast<std::size_t>(geometry_.n_layers * geometry_.n_kv_heads));
   file_ = options.file;
   on_disk_ = true;
+  landed_.reserve(PageIo::kMostLanded);
   Reserve(0, 0);
   return {};
 }
@@ -237,7 +238,7 @@ int64_t KvPool::n_pages() const {
 
 int64_t KvPool::n_near() const {
   std::lock_guard lock(mutex_);
-  return frames_.n_used() + packed_.n_used() + landing_.n_used();
+  return frames_.n_used() + packed_.n_used() + landing_.n_used() - static_cast<int64_t>(landed_.size());
 }
 
 int64_t KvPool::n_packed() const {
@@ -656,7 +657,8 @@ PageTransfer KvPool::ReadingOf(KvPage& page) {
           .file = &page.file_->file(),
           .offset = page.offset_,
           .bytes = bytes,
-          .page = &page};
+          .page = &page,
+          .may_land = static_cast<bool>(page.packed_)};
 }
 
 std::optional<PageTransfer> KvPool::BeginWrite(KvPage& page) {
@@ -764,17 +766,57 @@ bool KvPool::Arrange(KvPage& page) {
   return false;
 }
 
+uint64_t KvPool::ChecksumOf(std::span<const std::byte> bytes, bool is_packed) const {
+  // Of the page, not of what fills its place.
+  return Checksum(bytes.first(static_cast<std::size_t>(is_packed ? image_bytes_ : geometry_.PageBytes())));
+}
+
+void KvPool::Came(KvPage& page, uint64_t n_bytes) {
+  Touch(page);
+  page.pins_.fetch_or(KvPage::kUsed, std::memory_order_relaxed);
+  traffic_.bytes_read += n_bytes;
+}
+
+void KvPool::TellOfEnd(KvPage& page) {
+  page.io_ = KvPage::Io::kNone;
+  ++n_ended_;
+  if (std::exchange(page.awaited_, false)) came_.notify_all();
+  changed_.notify_all();
+}
+
+bool KvPool::Landed(const PageTransfer& transfer) {
+  // While it is read it is nobody else's.
+  KvPage& page = *static_cast<KvPage*>(transfer.page);
+  if (ChecksumOf(transfer.bytes, page.packed_there_) != page.checksum_ || !Arrange(page)) return false;
+  const std::unique_lock lock = LockSoon(mutex_);
+  --n_reading_;
+  landing_.SetHolder(page.frame_, nullptr);
+  landed_.push_back(std::move(page.frame_));
+  Came(page, transfer.bytes.size());
+  TellOfEnd(page);
+  return true;
+}
+
+void KvPool::LeaveLanded(const std::byte* data) {
+  const std::unique_lock lock = LockSoon(mutex_);
+  const auto frame = std::ranges::find(landed_, data, &PageFrame::data);
+  LH_CHECK(frame != landed_.end());
+  std::swap(*frame, landed_.back());
+  GiveBack(std::move(landed_.back()));
+  landed_.pop_back();
+  ++n_ended_;
+  changed_.notify_all();
+}
+
 void KvPool::Done(const PageTransfer& transfer, const Status& status) {
+  if (transfer.landed) return LeaveLanded(transfer.bytes.data());
   KvPage& page = *static_cast<KvPage*>(transfer.page);
   const bool reads = transfer.direction == PageTransfer::Direction::kRead;
   const bool is_packed = reads ? page.packed_there_ : transfer.bytes.data() != page.frame_.data();
-  // Of the page, not of what fills its place.
-  const auto n_bytes = static_cast<std::size_t>(is_packed ? image_bytes_ : geometry_.PageBytes());
-  const uint64_t checksum = status ? Checksum(transfer.bytes.first(n_bytes)) : 0;
+  const uint64_t checksum = status ? ChecksumOf(transfer.bytes, is_packed) : 0;
   // While it is read it is nobody else's.
   const bool packs = reads && status && checksum == page.checksum_ && Arrange(page);
   const std::unique_lock lock = LockSoon(mutex_);
-  page.io_ = KvPage::Io::kNone;
   if (reads) {
     --n_reading_;
     if (status && checksum == page.checksum_) {
@@ -782,9 +824,7 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
         page.packs_ = packs;
         GiveBack(std::move(packs ? page.frame_ : page.packed_));
       }
-      Touch(page);
-      page.pins_.fetch_or(KvPage::kUsed, std::memory_order_relaxed);
-      traffic_.bytes_read += transfer.bytes.size();
+      Came(page, transfer.bytes.size());
     } else {
       GiveBackFrames(page);
       // Nobody may ever want what was read ahead; who does reads it again, and hears of it himself.
@@ -808,9 +848,7 @@ void KvPool::Done(const PageTransfer& transfer, const Status& status) {
       SeeWhatPresses();
     }
   }
-  ++n_ended_;
-  if (std::exchange(page.awaited_, false)) came_.notify_all();
-  changed_.notify_all();
+  TellOfEnd(page);
 }
 
 }  // namespace longheads

@@ -212,6 +212,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   void EndKeepingOf(std::size_t table);
   std::span<std::byte> BytesOf(const KvPage& page) const;
 
+  bool AnyUnderWay() const { return n_reading_ > 0 || n_writing_ > 0 || !landed_.empty(); }
   // Until a transfer ended, or a little while: whether what the caller waits for came, it has to see.
   void AwaitChange(std::unique_lock<std::mutex>& lock);
 
@@ -282,6 +283,13 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // What came from disk, where readers want it: packed into packed_, where there is one, else as it is in
   // frame_; whether it is packed.
   bool Arrange(KvPage& page);
+  uint64_t ChecksumOf(std::span<const std::byte> bytes, bool is_packed) const;
+  void Came(KvPage& page, uint64_t n_bytes);  // from disk
+  void TellOfEnd(KvPage& page);               // of its transfer
+  // See PageIo. A page is taken at once where it is packed into other memory; the frame that it landed in
+  // leaves with the end of its reading.
+  bool Landed(const PageTransfer& transfer);
+  void LeaveLanded(const std::byte* data);
   void Done(const PageTransfer& transfer, const Status& status);
 
   KvGeometry geometry_;
@@ -310,6 +318,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Of pages as they are, for those that are packed once they are read. Few that are used again and again: so
   // they stay in huge pages of the system (kLeastForHuge), where others come and go.
   FrameStore landing_;
+  std::vector<PageFrame> landed_;  // of these: what was read there is taken, but its reading has not ended
   // What goes to disk packed, for as long as it takes: words and the rest of kernels/packed_bf16.h one
   // behind the other. Few, and beside the pages' memory (ImagesBytes).
   FrameStore images_;

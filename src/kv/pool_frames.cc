@@ -218,14 +218,14 @@ PageFrame KvPool::TakeFrame(std::unique_lock<std::mutex>& lock) {
       const Error error = *std::exchange(write_error_, std::nullopt);
       throw PageError(error);
     }
-    if (!WriteSome(lock, /*open_too=*/n_writing_ == 0) && n_reading_ == 0 && n_writing_ == 0) {
+    if (!WriteSome(lock, /*open_too=*/n_writing_ == 0) && !AnyUnderWay()) {
       if (write_error_) continue;
       if (PageFrame frame = Vacate(store, Evict::kAny)) return frame;
       PageFrame frame = store.New();  // all are pinned, which is only for the moment
       SeeWhatPresses();
       return frame;
     }
-    if (n_reading_ > 0 || n_writing_ > 0) AwaitChange(lock);
+    if (AnyUnderWay()) AwaitChange(lock);
   }
 }
 
