@@ -9,5 +9,7 @@
 namespace longheads {
 
 uint64_t Checksum(std::span<const std::byte> bytes);
+// Of both, as if the second lay behind the first. Throws std::bad_alloc, where a thread calls it first.
+uint64_t Checksum(std::span<const std::byte> first, std::span<const std::byte> second);
 
 }  // namespace longheads

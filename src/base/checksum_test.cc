@@ -24,5 +24,15 @@ TEST(Checksum, IsXxh3WithSeedZero) {
   EXPECT_EQ(Checksum(std::as_bytes(std::span(counted))), 0x1b74bda2c82a8c7au);
 }
 
+TEST(Checksum, IsThatOfTwoPartsToo) {
+  std::vector<uint8_t> counted(5000);
+  std::iota(counted.begin(), counted.end(), uint8_t{0});
+  const std::span<const std::byte> all = std::as_bytes(std::span(counted));
+  for (const std::size_t n : {0, 1, 100, 240, 241, 1024, 4999, 5000}) {
+    EXPECT_EQ(Checksum(all.first(n), all.subspan(n)), Checksum(all)) << n;
+    EXPECT_EQ(Checksum(all.first(n / 2), all.subspan(n / 2, n - n / 2)), Checksum(all.first(n))) << n;
+  }
+}
+
 }  // namespace
 }  // namespace longheads

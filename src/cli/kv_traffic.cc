@@ -37,6 +37,7 @@ nlohmann::json TrafficJson(const KvTraffic& t) {
           {"planned_in_memory", t.planned_in_memory},
           {"read_ahead", t.read_ahead},
           {"read_ahead_used", t.read_ahead_used},
+          {"landed", t.landed},
           {"foreseen", t.foreseen},
           {"foreseen_used", t.foreseen_used},
           {"bytes_read", t.bytes_read},

@@ -142,6 +142,26 @@ TEST_P(PackingTest, MorePagesHaveRoomWhileTokensAreGenerated) {
   EXPECT_GT((store.pool->traffic() - before).in_memory_when_planned(), 0.97);
 }
 
+TEST_P(PackingTest, PagesAreTakenAsSoonAsTheyAreThere) {
+  constexpr int kPages = 4 * kFrames;
+  Store store(kPages, GetParam());
+  std::mt19937 random(1);
+  for (int token = 0; token < 300; ++token) {
+    const std::vector<int> plan = Plan(random, kPages);
+    ASSERT_TRUE(store.Generate(plan));
+    // Some are gone before the system tells that they were read.
+    for (const int i : plan) {
+      if (i % 4 != 0) continue;
+      store.pages[static_cast<std::size_t>(i)] = store.pool->Acquire();
+      store.Write(i);
+    }
+    EXPECT_LE(store.pool->MemoryBytes(), kFrames * kStride);
+  }
+  const KvTraffic traffic = store.pool->traffic();
+  EXPECT_EQ(traffic.landed > 0, GetParam() == std::string("io_uring"));
+  EXPECT_LE(traffic.landed, traffic.read_ahead);
+}
+
 // Reads one page again and again, until `there` is true.
 template <typename There>
 bool ReadsUntil(KvPool& pool, KvPage& page, const There& there) {

@@ -22,22 +22,23 @@ struct PageTransfer {
   uint64_t offset = 0;
   std::span<std::byte> bytes;  // untouched by others until it is done
   void* page = nullptr;        // the caller's
-  // Of a reading, that PageIo::Landed may take. Its last eight bytes, at a multiple of eight, are overwritten
-  // before it begins; the memory is there as long as the PageIo.
+  // Of a reading: PageIo::Landed may hear of it. The last eight bytes of the memory, at a multiple of eight,
+  // are overwritten before the reading begins; the memory is there as long as the PageIo.
   bool may_land = false;
-  bool landed = false;  // Landed took it, and Done hears of the end alone: of `page` nothing is said any more
+  // Landed took it before, and Done hears that it ended: `page` and `file` may be gone.
+  bool landed = false;
 };
 
 class PageIo {
  public:
   // Hears of every transfer that ended; it may submit none.
   using Done = std::function<void(const PageTransfer& transfer, const Status& status)>;
-  // Hears of readings that may land, once each at most, when memory holds something new at their end, before
-  // the system says that they ended: a disk that does one after the other may tell of all when it did the
-  // last, and it takes the system some time more to tell. Whether all is there is for it to find out, by a
-  // checksum; true where it is, and was taken. Until Done hears of the end, too, the memory stays as it is.
+  // Hears of readings that may land, each once at most, when memory holds something new at their end, and the
+  // system has not said yet that they ended: a disk that does one after the other may tell of all when it did
+  // the last, and to be told takes some time more. Whether all of it is there is for Landed to find out, by a
+  // checksum of a copy, since the system may still write; true where it is, and needed no more. Until Done
+  // hears of the end, too, the memory stays untouched by others.
   using Landed = std::function<bool(const PageTransfer& transfer)>;
-  static constexpr int kMostLanded = 64;  // that have not ended
 
   virtual ~PageIo() = default;  // after all that was submitted is done
   // All of them in one go, which costs less than one by one. Never waits for the disk, but for what cannot be
@@ -46,9 +47,9 @@ class PageIo {
   // Who hears of ends: done() is called by threads of the queue's own, or by those that call TakeEnded and
   // Await, and that submit.
   virtual bool has_threads() const = 0;
-  // Of one transfer that has ended or landed by now, unless another thread is at it; whether of any. Never
-  // waits for the disk, and where nothing came takes no time to speak of. Threads that call it run Done, and
-  // Landed, side by side.
+  // Of one transfer that has ended or landed by now, unless another thread is at it; whether it told of any.
+  // Never waits for the disk, and where nothing came takes no time to speak of. Threads that call it run
+  // Done, and Landed, side by side.
   virtual bool TakeEnded() { return false; }
   // Ends that were taken, and that Done has heard of.
   virtual uint64_t n_heard() const { return 0; }

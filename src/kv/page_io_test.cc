@@ -138,7 +138,10 @@ TEST_P(LandingTest, WhatEndsWhileSomebodyTakesItIsHeardOfOnce) {
   };
   int64_t n_read = 0;
   for (; n_met < 20 && Clock::now() < latest; ++n_read) {
-    io_->Submit(std::array{Reading(n_read % 2 == 0 ? 4 : 3, n_ended_)});  // the one is taken, the other not
+    const PageTransfer reading =
+        Reading(n_read % 2 == 0 ? 4 : 3, n_ended_);  // the one is taken, the other not
+    std::ranges::fill(reading.bytes, std::byte{0xff});
+    io_->Submit(std::array{reading});
     while (n_ended_ == n_read && Clock::now() < latest) io_->TakeEnded();
     ASSERT_EQ(n_ended_, n_read + 1);
     EXPECT_EQ(io_->n_heard(), static_cast<uint64_t>(n_ended_));

@@ -30,6 +30,8 @@ namespace {
 
 // Submissions that wait for the system to take them; transfers under way are not counted.
 constexpr unsigned kEntries = 1024;
+// Readings in sight at a time, bits of a word: those that a disk does next, since who waits looks at all.
+constexpr int kMostInSight = 32;
 // Stands at a reading's end until it lands. A page that ends so itself is heard of when it has ended.
 constexpr uint64_t kNothingYet = 0x9d1c5f0b72e3a846;
 
@@ -68,14 +70,13 @@ FileFaults::Verdict VerdictOn(const PageTransfer& transfer) {
   return verdict;
 }
 
-// Of memory that the system writes to, or whose it is by now: in no order with anything. (A member of
-// std::atomic_ref would be shown to the sanitizer.)
+// At memory that the system writes to, or whose it is by now: the sanitizer could order that with nothing. (A
+// member of std::atomic_ref would be shown to it.)
 #if defined(__SANITIZE_THREAD__)
-[[gnu::no_sanitize("thread")]]
+[[gnu::no_sanitize("thread"), gnu::noinline]]
 #endif
-uint64_t
-Look(const uint64_t* word) {
-  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+bool HoldsNothingYet(const uint64_t* word) {
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE) == kNothingYet;
 }
 
 class UringIo final : public PageIo {
@@ -147,15 +148,15 @@ class UringIo final : public PageIo {
   std::string_view name() const override { return "io_uring"; }
 
  private:
-  // Of a reading that somebody saw the end of in memory: he is at it; it was taken, or left to its end; or it
-  // ended while he is at it, and the end is his too.
-  enum class Seen : uint8_t { kNow, kTaken, kLeft, kEnded };
+  // What came of a reading in sight that a thread unwatched: it is still at it; it was taken, or left to its
+  // end; or it ended while the thread is at it, which then tells of the end, too.
+  enum class Seen : uint8_t { kNotYet, kTaken, kLeft, kEnded };
   struct UnderWay {
     PageTransfer transfer;
     unsigned size = 0;  // bytes to be asked for
     int moved = 0;      // what the system said when it ended
     int in_sight = -1;  // its place among those, or none
-    std::atomic<Seen> seen = Seen::kNow;
+    std::atomic<Seen> seen = Seen::kNotYet;
     UnderWay* next = nullptr;  // among the spare ones, or those that wait
   };
   // A reading that may land, and its last word, which is looked at without a lock: it may be of a reading
@@ -175,7 +176,7 @@ class UringIo final : public PageIo {
     one->next = std::exchange(spare_, one);
   }
 
-  static uint64_t BitOf(int place) { return uint64_t{1} << place; }
+  static uint32_t BitOf(int place) { return uint32_t{1} << place; }
 
   void Queue(UnderWay* one) {
     one->next = nullptr;
@@ -183,17 +184,18 @@ class UringIo final : public PageIo {
     last_ = one;
     ++n_queued_;
     ++n_under_way_;
-    if (landed_ && one->transfer.may_land && places_taken_ != ~uint64_t{0}) Watch(*one);
+    if (landed_ && one->transfer.may_land && places_taken_ != ~uint32_t{0}) Watch(*one);
   }
 
   void Watch(UnderWay& one) {
     const std::span<std::byte> bytes = one.transfer.bytes;
+    LH_CHECK(one.transfer.direction == PageTransfer::Direction::kRead && bytes.size() >= sizeof(uint64_t));
     std::byte* const last = bytes.data() + bytes.size() - sizeof(uint64_t);
-    LH_CHECK(bytes.size() >= sizeof(uint64_t) && reinterpret_cast<uintptr_t>(last) % sizeof(uint64_t) == 0);
+    LH_CHECK(reinterpret_cast<uintptr_t>(last) % sizeof(uint64_t) == 0);
     auto* const word = reinterpret_cast<uint64_t*>(last);
     std::atomic_ref(*word).store(kNothingYet, std::memory_order_relaxed);
     one.in_sight = std::countr_one(places_taken_);
-    one.seen.store(Seen::kNow, std::memory_order_relaxed);
+    one.seen.store(Seen::kNotYet, std::memory_order_relaxed);
     places_taken_ |= BitOf(one.in_sight);
     InSight& place = in_sight_[static_cast<std::size_t>(one.in_sight)];
     place.last_word.store(word, std::memory_order_relaxed);
@@ -201,33 +203,41 @@ class UringIo final : public PageIo {
     watched_.fetch_or(BitOf(one.in_sight), std::memory_order_release);
   }
 
-  // Whether the place was watched: from now on it is the caller's.
+  // Whether the place was watched: then its reading is the caller's, to be taken or to be ended.
   bool Unwatch(int place) {
     return (watched_.fetch_and(~BitOf(place), std::memory_order_acq_rel) & BitOf(place)) != 0;
   }
 
-  // Whether somebody had to be told that a reading landed. Next to nothing to ask, too.
+  // Of one reading that landed; whether of any.
   bool TakeLanded() {
-    for (uint64_t left = watched_.load(std::memory_order_acquire); left != 0; left &= left - 1) {
+    for (uint32_t left = watched_.load(std::memory_order_acquire); left != 0; left &= left - 1) {
       const int i = std::countr_zero(left);
       const InSight& place = in_sight_[static_cast<std::size_t>(i)];
-      uint64_t* const word = place.last_word.load(std::memory_order_relaxed);
-      if (Look(word) == kNothingYet || !Unwatch(i)) continue;
+      if (HoldsNothingYet(place.last_word.load(std::memory_order_relaxed)) || !Unwatch(i)) continue;
       UnderWay& one = *place.reading;
-      const PageTransfer transfer = one.transfer;
-      ShowSanitizer(transfer, static_cast<int>(transfer.bytes.size()));
-      const Seen seen = landed_(transfer) ? Seen::kTaken : Seen::kLeft;
-      if (one.seen.exchange(seen, std::memory_order_acq_rel) == Seen::kEnded) {
-        const int moved = one.moved;
-        {
-          const std::unique_lock lock = LockSoon(mutex_);
-          KeepSpare(&one);
-        }
-        TellOfEnd(transfer, moved, seen == Seen::kTaken);
-      }
-      return true;
+      // Another one's word, maybe, which ended meanwhile: that it is missed then does no harm.
+      const bool landed = !HoldsNothingYet(place.last_word.load(std::memory_order_relaxed)) && Take(one);
+      const bool ended =
+          one.seen.exchange(landed ? Seen::kTaken : Seen::kLeft, std::memory_order_acq_rel) == Seen::kEnded;
+      if (ended) EndWhatLanded(one, landed);
+      if (landed || ended) return true;
     }
     return false;
+  }
+
+  bool Take(const UnderWay& one) {
+    ShowSanitizer(one.transfer, static_cast<int>(one.transfer.bytes.size()));
+    return landed_(one.transfer);
+  }
+
+  void EndWhatLanded(UnderWay& one, bool landed) {
+    const PageTransfer transfer = one.transfer;
+    const int moved = one.moved;
+    {
+      const std::unique_lock lock = LockSoon(mutex_);
+      KeepSpare(&one);
+    }
+    TellOfEnd(transfer, moved, landed);
   }
 
   // Entries of the ring for those in the queue, as many as it has room for.
@@ -293,26 +303,31 @@ class UringIo final : public PageIo {
       if (ended->in_sight >= 0 && !Unwatch(ended->in_sight)) {
         seen = ended->seen.exchange(Seen::kEnded, std::memory_order_acq_rel);
       }
-      if (seen != Seen::kNow) KeepSpare(ended);
+      if (seen != Seen::kNotYet) KeepSpare(ended);
       --n_under_way_;  // while taking_ is held: who sleeps for an end has counted right
       HandOver(lock);
     }
     taking.unlock();
-    if (seen != Seen::kNow) TellOfEnd(transfer, moved, seen == Seen::kTaken);
+    if (seen != Seen::kNotYet) TellOfEnd(transfer, moved, seen == Seen::kTaken);
     return true;
   }
 
-  // No place in sight is its any more.
+  // Of a transfer that is in sight no more.
   void TellOfEnd(PageTransfer transfer, int moved, bool landed) {
     transfer.landed = landed;
-    if (!landed) ShowSanitizer(transfer, moved);
+    Tell(transfer, moved);
+    n_heard_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  void Tell(const PageTransfer& transfer, int moved) {
+    if (transfer.landed) return done_(transfer, Status());
+    ShowSanitizer(transfer, moved);
     if (FileFaults* const faults = InstalledFileFaults(); faults != nullptr && moved >= 0) {
       faults->After(OperationOf(transfer), moved);
     }
     const bool whole = moved >= 0 && static_cast<std::size_t>(moved) == transfer.bytes.size();
     // Plain calls bring the rest, or the error with its sentence.
-    done_(transfer, whole || landed ? Status() : MovePage(transfer));
-    n_heard_.fetch_add(1, std::memory_order_relaxed);
+    done_(transfer, whole ? Status() : MovePage(transfer));
   }
 
   io_uring ring_;
@@ -327,10 +342,10 @@ class UringIo final : public PageIo {
   int n_queued_ = 0;
   int n_under_way_ = 0;        // those too; submitted, and their ends not taken
   UnderWay* spare_ = nullptr;  // of transfers that ended, for the next ones
-  uint64_t places_taken_ = 0;  // of in_sight_, by readings that have not ended
-  std::array<InSight, kMostLanded> in_sight_;
+  uint32_t places_taken_ = 0;  // of in_sight_, by readings that have not ended
+  alignas(kCacheLine) std::array<InSight, kMostInSight> in_sight_;
   // Of them, those whose end nobody saw. Looked at as n_taken_ is.
-  alignas(kCacheLine) std::atomic<uint64_t> watched_ = 0;
+  alignas(kCacheLine) std::atomic<uint32_t> watched_ = 0;
   Done done_;
   Landed landed_;
 };

@@ -107,7 +107,7 @@ Status KvPool::UseDisk(const KvDiskOptions& options) {
   for_token_.resize(static_cast<std::size_t>(geometry_.n_layers * geometry_.n_kv_heads));
   file_ = options.file;
   on_disk_ = true;
-  landed_.reserve(PageIo::kMostLanded);
+  landed_.reserve(static_cast<std::size_t>(kMostLanding));
   Reserve(0, 0);
   return {};
 }
@@ -275,7 +275,8 @@ void KvPool::AwaitChange(std::unique_lock<std::mutex>& lock) {
   // All who wait look, and share what comes: each end takes as long as to read the page.
   LookFor(kLooksForAPage, [&] {
     while_waiting_.FetchSome();
-    return ended() || io_->TakeEnded();
+    if (!ended()) io_->TakeEnded();
+    return ended();
   });
   lock = LockSoon(mutex_);
   if (ended()) return;
@@ -658,7 +659,7 @@ PageTransfer KvPool::ReadingOf(KvPage& page) {
           .offset = page.offset_,
           .bytes = bytes,
           .page = &page,
-          .may_land = static_cast<bool>(page.packed_)};
+          .may_land = page.packed_there_ && page.packed_};
 }
 
 std::optional<PageTransfer> KvPool::BeginWrite(KvPage& page) {
@@ -749,6 +750,18 @@ KvPool::Place KvPool::PlaceOf(const KvPage& page) const {
   return {page.file_, page.offset_, page.checksum_};
 }
 
+std::pair<std::span<std::byte>, std::span<std::byte>> KvPool::PackedBytesOf(KvPage& page) const {
+  const PackedBf16Places places(geometry_.head_dim);
+  return {{page.packed_.data(), static_cast<std::size_t>(places.words_bytes)},
+          {page.packed_.side(), static_cast<std::size_t>(places.rest_bytes())}};
+}
+
+void KvPool::CopyImage(KvPage& page) const {
+  const auto [words, rest] = PackedBytesOf(page);
+  std::memcpy(words.data(), page.frame_.data(), words.size());
+  std::memcpy(rest.data(), page.frame_.data() + words.size(), rest.size());
+}
+
 bool KvPool::Arrange(KvPage& page) {
   if (!page.packed_there_) {
     return page.packed_ && layout_->Pack(page.frame_.data(), {page.packed_.data(), page.packed_.side()});
@@ -756,8 +769,7 @@ bool KvPool::Arrange(KvPage& page) {
   const PackedBf16Places places(geometry_.head_dim);
   const PackedBf16 image{page.frame_.data(), page.frame_.data() + places.words_bytes};
   if (page.packed_) {
-    std::memcpy(page.packed_.data(), image.words, static_cast<std::size_t>(places.words_bytes));
-    std::memcpy(page.packed_.side(), image.rest, static_cast<std::size_t>(places.rest_bytes()));
+    CopyImage(page);
     return true;
   }
   alignas(kCacheLine) std::byte numbers[2 * kMaxRun * kMaxHeadDim * sizeof(BFloat16)];
@@ -787,9 +799,16 @@ void KvPool::TellOfEnd(KvPage& page) {
 bool KvPool::Landed(const PageTransfer& transfer) {
   // While it is read it is nobody else's.
   KvPage& page = *static_cast<KvPage*>(transfer.page);
-  if (ChecksumOf(transfer.bytes, page.packed_there_) != page.checksum_ || !Arrange(page)) return false;
+  CopyImage(page);
+  try {
+    const auto [words, rest] = PackedBytesOf(page);
+    if (Checksum(words, rest) != page.checksum_) return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   const std::unique_lock lock = LockSoon(mutex_);
   --n_reading_;
+  ++traffic_.landed;
   landing_.SetHolder(page.frame_, nullptr);
   landed_.push_back(std::move(page.frame_));
   Came(page, transfer.bytes.size());

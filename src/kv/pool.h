@@ -237,8 +237,9 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   bool Move(KvPage& page, PageFrame& frame);
   // It has the frame from now on, of whichever store, and may be asked to move.
   void SetFrame(KvPage& page, PageFrame frame);
-  // Frames of landing_, at most.
+  // Frames of landing_, at most; and most of all.
   int64_t MostLanding() const;
+  static constexpr int64_t kMostLanding = 128;
   // All that the page has in memory.
   void GiveBackFrames(KvPage& page);
   // What reservations took of the pages' memory, as far as nothing has to be waited for.
@@ -283,11 +284,15 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // What came from disk, where readers want it: packed into packed_, where there is one, else as it is in
   // frame_; whether it is packed.
   bool Arrange(KvPage& page);
+  // Of a page that lies packed in memory: words and the rest of kernels/packed_bf16.h.
+  std::pair<std::span<std::byte>, std::span<std::byte>> PackedBytesOf(KvPage& page) const;
+  // There, from frame_, of a page that is packed on disk.
+  void CopyImage(KvPage& page) const;
   uint64_t ChecksumOf(std::span<const std::byte> bytes, bool is_packed) const;
   void Came(KvPage& page, uint64_t n_bytes);  // from disk
   void TellOfEnd(KvPage& page);               // of its transfer
-  // See PageIo. A page is taken at once where it is packed into other memory; the frame that it landed in
-  // leaves with the end of its reading.
+  // See PageIo. A page that is copied to other memory is taken as soon as it is there; the frame that it
+  // landed in leaves with the end of its reading.
   bool Landed(const PageTransfer& transfer);
   void LeaveLanded(const std::byte* data);
   void Done(const PageTransfer& transfer, const Status& status);

@@ -12,10 +12,9 @@ namespace {
 
 // Pages that one look for room moves at most, or that one asks to move to the front, while everybody waits.
 constexpr int64_t kMostChances = 64;
-// Frames for pages that are read to be packed: bounds of how many there are, and how many of them the pages
+// Frames for pages that are read to be packed: the least that there may be, and how many of them the pages
 // that tokens are added to leave alone.
 constexpr int64_t kLeastLanding = 8;
-constexpr int64_t kMostLanding = 128;
 constexpr int64_t kSpareLanding = 32;
 
 }  // namespace

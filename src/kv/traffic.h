@@ -17,6 +17,7 @@ struct KvTraffic {
   uint64_t planned_in_memory = 0;  // of them, those that were there by then, foreseen ones too
   uint64_t read_ahead = 0;         // pages brought before they were asked for
   uint64_t read_ahead_used = 0;    // and asked for after
+  uint64_t landed = 0;             // of them, those taken before the system told that they were read
   uint64_t foreseen = 0;           // of them, by what the last token read: a plan asks for certain
   uint64_t foreseen_used = 0;
   uint64_t bytes_read = 0;
@@ -41,6 +42,7 @@ struct KvTraffic {
     planned_in_memory += other.planned_in_memory;
     read_ahead += other.read_ahead;
     read_ahead_used += other.read_ahead_used;
+    landed += other.landed;
     foreseen += other.foreseen;
     foreseen_used += other.foreseen_used;
     bytes_read += other.bytes_read;
@@ -56,6 +58,7 @@ struct KvTraffic {
             .planned_in_memory = planned_in_memory - earlier.planned_in_memory,
             .read_ahead = read_ahead - earlier.read_ahead,
             .read_ahead_used = read_ahead_used - earlier.read_ahead_used,
+            .landed = landed - earlier.landed,
             .foreseen = foreseen - earlier.foreseen,
             .foreseen_used = foreseen_used - earlier.foreseen_used,
             .bytes_read = bytes_read - earlier.bytes_read,
