@@ -19,11 +19,13 @@ struct AttentionExecutor::Scratch {
   std::vector<int64_t> pages;  // that a plan reads
   std::vector<int64_t> nearly_pages;
   std::vector<int64_t> readers;  // the newest token that reads a page
-  Buffer<float> page;            // a page expanded to float32, or gathered keys and values
-  Buffer<std::byte> unpacked;    // pages that lie packed
-  Buffer<float> turned;          // keys on another plane than the stored one
-  Buffer<float> workspace;       // the kernels' own
-  std::vector<float> masses;     // [rows, kMaxRun] of a page
+  std::vector<KvPage*> coming;   // from disk, of pieces that nobody took yet
+  std::vector<std::pair<std::size_t, std::size_t>> coming_pieces;  // theirs: the block, and which of its own
+  Buffer<float> page;          // a page expanded to float32, or gathered keys and values
+  Buffer<std::byte> unpacked;  // pages that lie packed
+  Buffer<float> turned;        // keys on another plane than the stored one
+  Buffer<float> workspace;     // the kernels' own
+  std::vector<float> masses;   // [rows, kMaxRun] of a page
   AttentionCounts counts;
 };
 
@@ -395,7 +397,7 @@ class AttentionExecutor::Few {
         const uint32_t plans = plans_.load(std::memory_order_acquire);
         if ((plans & kFailed) != 0) return;
         // What is in memory first: the rest comes meanwhile.
-        if (AttendToOne(&Block::in_memory, thread) || AttendToOne(&Block::on_disk, thread)) continue;
+        if (AttendToOne(thread) || AttendToComing(thread)) continue;
         if (plans == queries_.size()) return;
         AwaitPlan(plans);
       }
@@ -416,7 +418,7 @@ class AttentionExecutor::Few {
     int64_t end;
     int64_t state;  // offset into the block's states: one per row of the segment
   };
-  // Some of a block's pieces, in the plan's order, of which each is taken once.
+  // Those of a block's pieces that are in memory, in the plan's order, of which each is taken once.
   struct Share {
     std::vector<std::size_t> pieces;
     alignas(kCacheLine) std::atomic<std::size_t> next{0};
@@ -432,11 +434,18 @@ class AttentionExecutor::Few {
       next.store(0, std::memory_order_relaxed);
     }
   };
+  // The others, which are taken as they come.
+  struct Coming {
+    KvPage* page;
+    std::size_t piece;
+    bool taken;  // by std::atomic_ref
+  };
   struct Block {
     std::atomic<bool> planned{false};  // all of it is there
     const Plan* plan = nullptr;
     std::vector<Piece> pieces;  // in the plan's order
-    Share in_memory, on_disk;
+    Share in_memory;
+    std::vector<Coming> on_disk;
     std::vector<float> states;
     alignas(kCacheLine) std::atomic<std::size_t> n_left{0};  // pieces to be done
   };
@@ -449,17 +458,20 @@ class AttentionExecutor::Few {
     int64_t n_states = 0;
     block.pieces.clear();
     block.in_memory.Clear();
-    block.on_disk.Clear();
+    block.on_disk.clear();
     // A chunk may come to lie in two pages as the text grows, and no token should allocate for that.
     const std::size_t most = 2 * block.plan->segments.size();
     block.pieces.reserve(most);
     block.in_memory.pieces.reserve(most);
-    block.on_disk.pieces.reserve(most);
+    block.on_disk.reserve(most);
     block.states.reserve(2 * block.plan->rows.size() * static_cast<std::size_t>(floats));
     for (const PlanSegment& segment : block.plan->segments) {
       const auto add = [&](int64_t begin, int64_t end) {
-        Share& share = InMemory(queries_[b], segment, begin) ? block.in_memory : block.on_disk;
-        share.pieces.push_back(block.pieces.size());
+        if (KvPage* const page = OnDisk(queries_[b], segment, begin)) {
+          block.on_disk.push_back({page, block.pieces.size(), /*taken=*/false});
+        } else {
+          block.in_memory.pieces.push_back(block.pieces.size());
+        }
         block.pieces.push_back({&segment, begin, end, n_states * floats});
         n_states += segment.row_end - segment.row_begin;
         counts.keys_read += static_cast<double>(end - begin);
@@ -480,9 +492,12 @@ class AttentionExecutor::Few {
     if (before + 1 == queries_.size()) (*on_last_plan_)();
   }
 
-  static bool InMemory(const QueryBlock& queries, const PlanSegment& segment, int64_t begin) {
+  // The page that is read for the segment's keys from `begin` on, where one would have to wait for it.
+  static KvPage* OnDisk(const QueryBlock& queries, const PlanSegment& segment, int64_t begin) {
     const KvSequence& kv = *queries.sequences[static_cast<std::size_t>(segment.sequence)].kv;
-    return !kv.on_disk() || segment.listed || kv.IsNear(queries.layer, queries.kv_head, begin / kPageTokens);
+    if (!kv.on_disk() || segment.listed) return nullptr;
+    KvPage* const page = kv.PageAt(queries.layer, queries.kv_head, begin / kPageTokens);
+    return kv.pool()->IsNear(*page) ? nullptr : page;
   }
 
   // Until there are more plans than so many.
@@ -493,18 +508,42 @@ class AttentionExecutor::Few {
   }
 
   // False where none is left of the plans that are there.
-  bool AttendToOne(Share Block::*which, int thread) {
+  bool AttendToOne(int thread) {
     for (std::size_t b = 0; b < queries_.size(); ++b) {
       Block& block = *blocks_[b];
       if (!block.planned.load(std::memory_order_acquire)) continue;
-      Share& share = block.*which;
-      const std::optional<std::size_t> at = share.Take();
+      const std::optional<std::size_t> at = block.in_memory.Take();
       if (!at) continue;
-      Attend(b, block.pieces[share.pieces[*at]], thread, KeysOf(b, share, *at + n_threads_));
-      if (block.n_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Merge(b, thread);
+      Attend(b, block.in_memory.pieces[*at], thread, KeysOf(b, block.in_memory, *at + n_threads_));
       return true;
     }
     return false;
+  }
+
+  // The same of those that come from disk, whichever comes first: all have been sent for, and come in the
+  // disk's order.
+  bool AttendToComing(int thread) {
+    Scratch& scratch = *executor_.scratch_[static_cast<std::size_t>(thread)];
+    scratch.coming.clear();
+    scratch.coming_pieces.clear();
+    for (std::size_t b = 0; b < queries_.size(); ++b) {
+      Block& block = *blocks_[b];
+      if (!block.planned.load(std::memory_order_acquire)) continue;
+      for (std::size_t i = 0; i < block.on_disk.size(); ++i) {
+        Coming& one = block.on_disk[i];
+        if (std::atomic_ref(one.taken).load(std::memory_order_relaxed)) continue;
+        scratch.coming.push_back(one.page);
+        scratch.coming_pieces.emplace_back(b, i);
+      }
+    }
+    if (scratch.coming.empty()) return false;
+    KvPool& pool = *queries_[0].sequences[0].kv->pool();
+    const auto [b, i] = scratch.coming_pieces[pool.AwaitOne(scratch.coming)];
+    Coming& one = blocks_[b]->on_disk[i];
+    if (!std::atomic_ref(one.taken).exchange(true, std::memory_order_relaxed)) {
+      Attend(b, one.piece, thread, /*next=*/nullptr);
+    }
+    return true;
   }
 
   // Where the stored keys of a share's at-th piece begin; null where it has fewer, they are not in memory, or
@@ -519,8 +558,9 @@ class AttentionExecutor::Few {
     return sequence.kv->Peek(queries.layer, queries.kv_head, piece.begin);
   }
 
-  void Attend(std::size_t b, const Piece& piece, int thread, const std::byte* next) {
+  void Attend(std::size_t b, std::size_t nth, int thread, const std::byte* next) {
     Block& block = *blocks_[b];
+    const Piece& piece = block.pieces[nth];
     const PlanSegment& segment = *piece.segment;
     const int64_t d = executor_.shape_.head_dim;
     const auto state_of = [&](int64_t k) {
@@ -535,6 +575,7 @@ class AttentionExecutor::Few {
     } else {
       run.Attend(segment, piece.begin, piece.end, /*few=*/true, state_of);
     }
+    if (block.n_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Merge(b, thread);
   }
 
   // In the plan's order, whatever the order in which pieces were done.

@@ -160,5 +160,79 @@ TEST_F(RunFewTest, AHeadThatSeesNothingIsZero) {
   }
 }
 
+// Keeps who reads one place waiting until it is released.
+class SlowPlace final : public FileFaults {
+ public:
+  explicit SlowPlace(uint64_t offset) : offset_(offset) { InstallFileFaults(this); }
+  ~SlowPlace() override { InstallFileFaults(nullptr); }
+  Verdict Before(const FileOperation& operation) override {
+    if (operation.call != FileCall::kRead || operation.offset != offset_) return {};
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!released && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    was_released = released.load();
+    return {};
+  }
+  std::atomic<bool> released = false;
+  std::atomic<bool> was_released = false;  // before the reading went on
+
+ private:
+  uint64_t offset_;
+};
+
+// Of pages 1, 2 and 3, which are on disk, the first comes last.
+TEST_F(RunFewTest, PiecesAreAttendedToAsTheirPagesCome) {
+  constexpr HeadShape kOne{.n_heads = 1, .n_kv_heads = 1, .head_dim = 64};
+  const KvGeometry geometry{.n_layers = 1, .n_kv_heads = 1, .head_dim = 64, .type = KvType::kF32};
+  const auto stride = static_cast<uint64_t>(geometry.PageStride());
+  const auto pool = KvPool::Create(geometry);
+  ASSERT_TRUE(pool->UseDisk({.ram_bytes = KvPool::kLeastPages * stride,
+                             .file = *TemporaryPageFile::Create(testing::TempDir(), stride, 0),
+                             .io = "threads"}));
+  constexpr int64_t kPages = 3 * KvPool::kLeastPages;
+  const LayerInputs inputs = UniformInputs(kOne, kPages * kPageTokens, 5);
+  KvSequence kv(pool);
+  kv.Reserve(inputs.n);
+  std::vector<KvPage*> all;
+  for (int64_t page = 0; page < kPages; ++page) {
+    const int64_t at = page * kPageTokens * kOne.head_dim;
+    kv.Write(0, 0, page * kPageTokens, kPageTokens, inputs.k.data() + at, kOne.head_dim, inputs.v.data() + at,
+             kOne.head_dim);
+    all.push_back(kv.PageAt(0, 0, page));
+  }
+  kv.Commit(inputs.n);
+  ASSERT_TRUE(pool->Flush(all));
+
+  std::vector<float> out(static_cast<std::size_t>(kOne.head_dim)), expected;
+  const QueryToken token{.sequence = 0, .position = inputs.n - 1, .q = inputs.q.data(), .out = out.data()};
+  const RotationTable rotations(TrainedFrequencies(10000, 64, {})->theta, 64, PairLayout::kHalfSplit, 1);
+  const AttentionSequence view{.kv = &kv, .rotations = &rotations};
+  const QueryBlock block{.tokens = std::span(&token, 1), .sequences = std::span(&view, 1)};
+  Plan plan;
+  plan.rows.push_back({.row = 0, .x = 0});
+  plan.segments = {{.key_begin = kPageTokens, .key_end = 4 * kPageTokens, .row_begin = 0, .row_end = 1}};
+  for (const int n_threads : {1, 2, 3}) {
+    for (int pass = 0; pass < 2; ++pass) {
+      for (int64_t page = 4; page < kPages; ++page) kv.Stored(0, 0, page);
+    }
+    for (int64_t page = 1; page < 4; ++page) ASSERT_FALSE(kv.IsNear(0, 0, page));
+    SlowPlace disk(pool->PlaceOf(*all[1]).offset);
+    std::atomic<int> n_attended = 0;
+    on_piece = [&] {
+      if (++n_attended == 2) disk.released = true;
+    };
+    AttentionExecutor executor(Watched(), kOne, n_threads);
+    ThreadPool threads(n_threads);
+    const auto make_plan = [&](std::size_t, int thread) -> const Plan& {
+      executor.ReadAhead(block, plan, thread, /*remember=*/true);
+      return plan;
+    };
+    executor.RunFew(std::span(&block, 1), KeyPlane::Unrotated(), threads, make_plan, [] {});
+    EXPECT_TRUE(disk.was_released);
+    EXPECT_EQ(n_attended, 3);
+    if (expected.empty()) expected = out;
+    EXPECT_EQ(out, expected);
+  }
+}
+
 }  // namespace
 }  // namespace longheads

@@ -51,11 +51,12 @@ class KvPage {
 
   // Beside the count of pins. Readers may pin a page that is kReady without the pool's lock; it becomes so,
   // and is no longer, with the lock held. Since it was last considered for leaving it was pinned or brought
-  // (kUsed), and planned and not pinned yet (kPlanned).
+  // (kUsed), planned and not pinned yet (kPlanned), and somebody waited who pins it next (kAwaited).
   static constexpr uint32_t kReady = uint32_t{1} << 31;
   static constexpr uint32_t kUsed = uint32_t{1} << 30;
   static constexpr uint32_t kPlanned = uint32_t{1} << 29;
-  static constexpr uint32_t kPins = kPlanned - 1;
+  static constexpr uint32_t kAwaited = uint32_t{1} << 28;
+  static constexpr uint32_t kPins = kAwaited - 1;
   bool pinned() const { return (pins_.load(std::memory_order_acquire) & kPins) != 0; }
 
   // First what is looked at of every page that is planned, and of its neighbours: Fetch.

@@ -396,10 +396,11 @@ PinnedPage KvPool::Pin(KvPage& page) {
     traffic_.waited_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   }
   page.pins_.fetch_add(1, std::memory_order_relaxed);
-  page.pins_.fetch_and(~KvPage::kPlanned, std::memory_order_relaxed);
+  const uint32_t before =
+      page.pins_.fetch_and(~(KvPage::kPlanned | KvPage::kAwaited), std::memory_order_relaxed);
   page.pins_.fetch_or(KvPage::kReady | KvPage::kUsed, std::memory_order_release);
   Touch(page);
-  ++(from_disk ? traffic_.misses : traffic_.hits);
+  ++(from_disk || (before & KvPage::kAwaited) != 0 ? traffic_.misses : traffic_.hits);
   if (page.ahead_ != KvPage::Ahead::kNo) {
     ++traffic_.read_ahead_used;
     if (page.ahead_ == KvPage::Ahead::kForeseen) ++traffic_.foreseen_used;
@@ -623,6 +624,28 @@ bool KvPool::IsNear(const KvPage& page) const {
   if (!on_disk() || page.pins_.load(std::memory_order_relaxed) & KvPage::kReady) return true;
   const std::unique_lock lock = LockSoon(mutex_);
   return page.in_memory();
+}
+
+std::size_t KvPool::AwaitOne(std::span<KvPage* const> pages) {
+  using Clock = std::chrono::steady_clock;
+  const auto may_be_read = [](const KvPage* page) { return page->in_memory(); };
+  const auto is_still = [](const KvPage* page) { return page->io_ != KvPage::Io::kReading; };
+  std::optional<Clock::time_point> start;
+  io_->TakeEnded();
+  std::unique_lock lock = LockSoon(mutex_);
+  for (;;) {
+    auto found = std::ranges::find_if(pages, may_be_read);
+    if (found == pages.end()) found = std::ranges::find_if(pages, is_still);
+    if (found != pages.end()) {
+      if (start) {
+        traffic_.waited_seconds += std::chrono::duration<double>(Clock::now() - *start).count();
+        (*found)->pins_.fetch_or(KvPage::kAwaited, std::memory_order_relaxed);
+      }
+      return static_cast<std::size_t>(found - pages.begin());
+    }
+    if (!start) start = Clock::now();
+    AwaitChange(lock);
+  }
 }
 
 // ---- To disk

@@ -153,6 +153,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Whether nobody would wait for it.
   bool IsNear(const KvPage& page) const;
 
+  // Which of these, that are on their way mostly, may be read next: the first that is in memory or has to be
+  // sent for. Waits until there is one.
+  std::size_t AwaitOne(std::span<KvPage* const> pages);
+
   // What else is read soon: who waits for a page asks for it meanwhile.
   SoonRead& while_waiting() { return while_waiting_; }
 
