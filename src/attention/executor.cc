@@ -31,6 +31,10 @@ struct AttentionExecutor::Scratch {
 
 namespace {
 
+// Pages that a thread looks for at a time, of those that come: in the order in which they were sent for,
+// mostly.
+constexpr std::size_t kMostAwaited = 64;
+
 // Calls part(begin, end) for the pieces of a segment that lie in so many pages, or are as long as a page.
 // Where they meet does not depend on where the segment begins.
 template <typename PartFunction>
@@ -383,6 +387,7 @@ class AttentionExecutor::Few {
     for (const auto& block : blocks_) block->planned.store(false, std::memory_order_relaxed);
     next_plan_.store(0, std::memory_order_relaxed);
     plans_.store(0, std::memory_order_relaxed);
+    n_waiting_.store(0, std::memory_order_relaxed);
   }
 
   // On each thread that takes part. What one of them throws ends the work of all.
@@ -514,31 +519,35 @@ class AttentionExecutor::Few {
       if (!block.planned.load(std::memory_order_acquire)) continue;
       const std::optional<std::size_t> at = block.in_memory.Take();
       if (!at) continue;
-      Attend(b, block.in_memory.pieces[*at], thread, KeysOf(b, block.in_memory, *at + n_threads_));
+      Attend(b, block.in_memory.pieces[*at], thread, KeysOf(b, *at + n_threads_));
       return true;
     }
     return false;
   }
 
-  // The same of those that come from disk, whichever comes first: all have been sent for, and come in the
-  // disk's order.
+  // The same of those that come from disk, whichever comes first; false, too, where others wait for all of
+  // them: each takes what came, and looks again for what is left.
   bool AttendToComing(int thread) {
     Scratch& scratch = *executor_.scratch_[static_cast<std::size_t>(thread)];
     scratch.coming.clear();
     scratch.coming_pieces.clear();
+    std::size_t n_left = 0;
     for (std::size_t b = 0; b < queries_.size(); ++b) {
       Block& block = *blocks_[b];
       if (!block.planned.load(std::memory_order_acquire)) continue;
       for (std::size_t i = 0; i < block.on_disk.size(); ++i) {
         Coming& one = block.on_disk[i];
         if (std::atomic_ref(one.taken).load(std::memory_order_relaxed)) continue;
+        if (n_left++ >= kMostAwaited) continue;
         scratch.coming.push_back(one.page);
         scratch.coming_pieces.emplace_back(b, i);
       }
     }
-    if (scratch.coming.empty()) return false;
+    if (n_waiting_.load(std::memory_order_relaxed) >= n_left) return false;
+    n_waiting_.fetch_add(1, std::memory_order_relaxed);
     KvPool& pool = *queries_[0].sequences[0].kv->pool();
     const auto [b, i] = scratch.coming_pieces[pool.AwaitOne(scratch.coming)];
+    n_waiting_.fetch_sub(1, std::memory_order_relaxed);
     Coming& one = blocks_[b]->on_disk[i];
     if (!std::atomic_ref(one.taken).exchange(true, std::memory_order_relaxed)) {
       Attend(b, one.piece, thread, /*next=*/nullptr);
@@ -546,12 +555,13 @@ class AttentionExecutor::Few {
     return true;
   }
 
-  // Where the stored keys of a share's at-th piece begin; null where it has fewer, they are not in memory, or
-  // others are read in their place. Threads take pieces in turn, mostly: so who takes one foresees its next.
-  const std::byte* KeysOf(std::size_t b, const Share& share, std::size_t at) const {
-    if (at >= share.pieces.size()) return nullptr;
+  // Where the stored keys of the at-th piece in memory begin; null where there are fewer, it left meanwhile,
+  // or others are read in their place. Threads take pieces in turn, mostly: who takes one foresees its next.
+  const std::byte* KeysOf(std::size_t b, std::size_t at) const {
+    const Block& block = *blocks_[b];
+    if (at >= block.in_memory.pieces.size()) return nullptr;
     const QueryBlock& queries = queries_[b];
-    const Piece& piece = blocks_[b]->pieces[share.pieces[at]];
+    const Piece& piece = block.pieces[block.in_memory.pieces[at]];
     const PlanSegment& segment = *piece.segment;
     const AttentionSequence& sequence = queries.sequences[static_cast<std::size_t>(segment.sequence)];
     if (segment.listed || (segment.absolute && sequence.near != nullptr)) return nullptr;
@@ -608,6 +618,7 @@ class AttentionExecutor::Few {
   std::size_t n_threads_ = 1;
   std::vector<std::unique_ptr<Block>> blocks_;
   alignas(kCacheLine) std::atomic<std::size_t> next_plan_{0};
+  alignas(kCacheLine) std::atomic<std::size_t> n_waiting_{0};  // threads, for pages to come
   // How many are there, with kFailed once anything threw.
   alignas(kCacheLine) std::atomic<uint32_t> plans_{0};
 };
@@ -616,6 +627,8 @@ AttentionExecutor::AttentionExecutor(const AttentionKernels& kernels, const Head
     : shape_(shape), kernels_(kernels), few_(std::make_unique<Few>(*this)) {
   for (int thread = 0; thread < n_threads; ++thread) {
     auto scratch = std::make_unique<Scratch>();
+    scratch->coming.reserve(kMostAwaited);
+    scratch->coming_pieces.reserve(kMostAwaited);
     scratch->page.Reset(2 * kPageTokens * shape.head_dim);
     scratch->turned.Reset(kPageTokens * shape.head_dim);
     scratch->workspace.Reset(AttendWorkspace(kernels.row_tile, shape.head_dim));

@@ -61,9 +61,9 @@ class AttentionExecutor {
   using PlanMaker = std::function<const Plan&(std::size_t block, int thread)>;
 
   // Decode, query-major: few rows, many segments. The pool's threads, at most n_threads, make the blocks'
-  // plans and share out the segments of those that are there, while others are still made. Who made the last
-  // plan calls on_last_plan. Partial states are merged in each plan's order. Differs from RunBlock in the
-  // order of summation inside a page.
+  // plans and share out the segments of those that are there, while others are still made; pages that are not
+  // in memory, all of one store, are read as they come. Who made the last plan calls on_last_plan. Partial
+  // states are merged in each plan's order. Differs from RunBlock in the order of summation inside a page.
   void RunFew(std::span<const QueryBlock> blocks, const KeyPlane& plane, ThreadPool& pool,
               const PlanMaker& make_plan, const std::function<void()>& on_last_plan);
 

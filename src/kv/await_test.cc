@@ -139,6 +139,21 @@ TEST_F(AwaitTest, WhatIsInMemoryComesBeforeWhatNobodySentFor) {
   EXPECT_EQ(pool_->AwaitOne(wanted_), 2u);
 }
 
+TEST_F(AwaitTest, WhoWaitsHearsOfAReadingThatFails) {
+  SlowPlace disk;
+  disk.Hold(pool_->PlaceOf(*wanted_[0]).offset);
+  disk.Fail(true);
+  wanted_.resize(1);
+  SendFor();
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    disk.Release();
+  });
+  EXPECT_EQ(pool_->AwaitOne(wanted_), 0u);
+  other.join();
+  EXPECT_THROW(pool_->Read(*wanted_[0]), PageError);
+}
+
 TEST_F(AwaitTest, WhatCannotBeReadIsGivenToo) {
   SlowPlace disk;
   disk.Fail(true);

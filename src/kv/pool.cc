@@ -627,6 +627,7 @@ bool KvPool::IsNear(const KvPage& page) const {
 }
 
 std::size_t KvPool::AwaitOne(std::span<KvPage* const> pages) {
+  LH_CHECK(on_disk() && !pages.empty());
   using Clock = std::chrono::steady_clock;
   const auto may_be_read = [](const KvPage* page) { return page->in_memory(); };
   const auto is_still = [](const KvPage* page) { return page->io_ != KvPage::Io::kReading; };
