@@ -19,14 +19,15 @@ struct AttentionExecutor::Scratch {
   std::vector<int64_t> pages;  // that a plan reads
   std::vector<int64_t> nearly_pages;
   std::vector<int64_t> readers;  // the newest token that reads a page
-  std::vector<KvPage*> coming;   // from disk, of pieces that nobody took yet
-  std::vector<std::pair<std::size_t, std::size_t>> coming_pieces;  // theirs: the block, and which of its own
-  Buffer<float> page;          // a page expanded to float32, or gathered keys and values
-  Buffer<std::byte> unpacked;  // pages that lie packed
-  Buffer<float> turned;        // keys on another plane than the stored one
-  Buffer<float> workspace;     // the kernels' own
-  std::vector<float> masses;   // [rows, kMaxRun] of a page
+  Buffer<float> page;            // a page expanded to float32, or gathered keys and values
+  Buffer<std::byte> unpacked;    // pages that lie packed
+  Buffer<float> turned;          // keys on another plane than the stored one
+  Buffer<float> workspace;       // the kernels' own
+  std::vector<float> masses;     // [rows, kMaxRun] of a page
   AttentionCounts counts;
+  std::vector<KvPage*> coming;  // from disk, of pieces that nobody took yet
+  // Theirs: the block, and which of its own.
+  std::vector<std::pair<std::size_t, std::size_t>> coming_pieces;
 };
 
 namespace {

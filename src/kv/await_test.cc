@@ -1,6 +1,7 @@
 // Who needs several pages takes them as they come.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -27,7 +28,7 @@ class SlowPlace final : public FileFaults {
   Verdict Before(const FileOperation& operation) override {
     std::unique_lock lock(mutex_);
     if (operation.call != FileCall::kRead) return {};
-    // For ever where nobody releases it, but for a test that would hang.
+    // Until somebody releases it; with an end, so that a test that fails does end.
     changed_.wait_for(lock, std::chrono::seconds(30), [&] { return operation.offset != slow_; });
     return {.error = fails_ ? EIO : 0};
   }
@@ -77,6 +78,18 @@ class AwaitTest : public testing::Test {
     for (KvPage* const page : wanted_) ASSERT_FALSE(pool_->IsNear(*page));
   }
   void SendFor() { pool_->ReadAhead(wanted_, KvPool::Asked::kForCertain); }
+  // The first, which comes while somebody waits for it; or before, where this thread gets no time till then.
+  void AwaitHeld(SlowPlace& disk) {
+    wanted_.resize(1);
+    disk.Hold(pool_->PlaceOf(*wanted_[0]).offset);
+    SendFor();
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      disk.Release();
+    });
+    EXPECT_EQ(pool_->AwaitOne(wanted_), 0u);
+    other.join();
+  }
   bool Holds(std::size_t i) {
     return pool_->Read(*wanted_[i]).data()[kStride - 1] == static_cast<std::byte>(i + 1);
   }
@@ -107,19 +120,10 @@ TEST_F(AwaitTest, WhatComesFirstIsGivenFirst) {
 
 TEST_F(AwaitTest, WhoWaitedCountsAMissAndItsTime) {
   SlowPlace disk;
-  wanted_.resize(1);
   double waited = 0;
-  // This thread may get no time until the page has come.
   for (int i = 0; i < 20 && waited == 0; ++i) {
     const KvTraffic before = pool_->traffic();
-    disk.Hold(pool_->PlaceOf(*wanted_[0]).offset);
-    SendFor();
-    std::thread other([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      disk.Release();
-    });
-    EXPECT_EQ(pool_->AwaitOne(wanted_), 0u);
-    other.join();
+    AwaitHeld(disk);
     EXPECT_TRUE(Holds(0));
     const KvTraffic since = pool_->traffic() - before;
     waited = since.waited_seconds;
@@ -141,16 +145,8 @@ TEST_F(AwaitTest, WhatIsInMemoryComesBeforeWhatNobodySentFor) {
 
 TEST_F(AwaitTest, WhoWaitsHearsOfAReadingThatFails) {
   SlowPlace disk;
-  disk.Hold(pool_->PlaceOf(*wanted_[0]).offset);
   disk.Fail(true);
-  wanted_.resize(1);
-  SendFor();
-  std::thread other([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    disk.Release();
-  });
-  EXPECT_EQ(pool_->AwaitOne(wanted_), 0u);
-  other.join();
+  AwaitHeld(disk);
   EXPECT_THROW(pool_->Read(*wanted_[0]), PageError);
 }
 
