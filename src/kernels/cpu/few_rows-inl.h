@@ -154,29 +154,41 @@ struct PackedRowsOf {
   template <int kSums, typename Add>
   HWY_INLINE void ForEach(int64_t n, const Add& add) const {
     constexpr int kVectors = static_cast<int>(kPackedTogether / kWordLanes);
+    // Rows of which one number each comes before the next ones: where AVX2 has registers for the sums of all,
+    // and then few others, what they are multiplied with is read once for all.
+    constexpr int kInTurn = kLanes == 8 && kPackedRows * kSums <= 12 ? kPackedRows : 1;
     int64_t i = 0;
     for (; i + kPackedTogether <= n; i += kPackedTogether) {
       HWY_UNROLL(3)
       for (int row = 0; row < kPackedRows - 1; ++row) {
         FetchLine(ahead + sizeof(*words) * static_cast<uintptr_t>(row * stride + i));
       }
-      const auto give = [&](int row, const hn::Vec<Words>(&word)[kVectors]) HWY_ATTR {
-        HWY_UNROLL(2)
-        for (int v = 0; v < kVectors; ++v) add(i + v * kLanes, row, Even(Words(), word[v], row));
-        HWY_UNROLL(2)
-        for (int v = 0; v < kVectors; ++v) {
-          add(i + kPackedTogether / 2 + v * kLanes, row, Odd(Words(), word[v], row));
-        }
-      };
-      hn::Vec<Words> word[kPackedRows][kVectors];
+      hn::Vec<Words> fourth[kVectors];
       HWY_UNROLL(2)
       for (int v = 0; v < kVectors; ++v) {
-        HWY_UNROLL(3)
-        for (int row = 0; row < 3; ++row) word[row][v] = Load(Words(), row, i + v * kWordLanes);
-        word[3][v] = FourthRow(Words(), word[0][v], word[1][v], word[2][v]);
+        const int64_t at = i + v * kWordLanes;
+        fourth[v] = FourthRow(Words(), Load(Words(), 0, at), Load(Words(), 1, at), Load(Words(), 2, at));
       }
+      const auto word = [&](int row, int v) HWY_ATTR {
+        return row == 3 ? fourth[v] : Load(Words(), row, i + v * kWordLanes);
+      };
       HWY_UNROLL(4)
-      for (int row = 0; row < kPackedRows; ++row) give(row, word[row]);
+      for (int first = 0; first < kPackedRows; first += kInTurn) {
+        HWY_UNROLL(2)
+        for (int v = 0; v < kVectors; ++v) {
+          HWY_UNROLL(4)
+          for (int row = first; row < first + kInTurn; ++row) {
+            add(i + v * kLanes, row, Even(Words(), word(row, v), row));
+          }
+        }
+        HWY_UNROLL(2)
+        for (int v = 0; v < kVectors; ++v) {
+          HWY_UNROLL(4)
+          for (int row = first; row < first + kInTurn; ++row) {
+            add(i + kPackedTogether / 2 + v * kLanes, row, Odd(Words(), word(row, v), row));
+          }
+        }
+      }
     }
     if (i == n) return;
     constexpr HalfTogether kHalf;
