@@ -154,8 +154,9 @@ struct PackedRowsOf {
   template <int kSums, typename Add>
   HWY_INLINE void ForEach(int64_t n, const Add& add) const {
     constexpr int kVectors = static_cast<int>(kPackedTogether / kWordLanes);
-    // Rows of which one number each comes before the next ones: where AVX2 has registers for the sums of all,
-    // and then few others, what they are multiplied with is read once for all.
+    // Rows that take turns, a vector of numbers each: all where AVX2 has just registers enough for their
+    // sums, so that what they are multiplied with is read once for all. With AVX-512's registers the order is
+    // no matter.
     constexpr int kInTurn = kLanes == 8 && kPackedRows * kSums <= 12 ? kPackedRows : 1;
     int64_t i = 0;
     for (; i + kPackedTogether <= n; i += kPackedTogether) {
