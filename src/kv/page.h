@@ -44,8 +44,9 @@ class KvPage {
  private:
   friend class KvPool;
   enum class Io : uint8_t { kNone, kReading, kWriting };
-  // It came before anybody asked, and nobody has yet: for a plan, or since it was foreseen.
-  enum class Ahead : uint8_t { kNo, kPlanned, kForeseen };
+  // It came before anybody asked, and nobody has yet: for a plan, or since it was foreseen, perhaps for a
+  // plan that did not name it.
+  enum class Ahead : uint8_t { kNo, kPlanned, kForeseen, kInVain };
   // Not on disk as it is in memory, and so dirty: more is about to be added to it, or it is filled.
   enum class Unwritten : uint8_t { kNo, kOpen, kFilled };
 
@@ -61,6 +62,7 @@ class KvPage {
 
   // First what is looked at of every page that is planned, and of its neighbours: Fetch.
   std::atomic<uint32_t> pins_ = 0;
+  uint32_t planned_at_ = 0;  // KvPool::n_plans_ as the last of them named it; 0: none did
   Io io_ = Io::kNone;
   Ahead ahead_ = Ahead::kNo;
   bool packs_ = true;  // as far as is known: it was never tried in vain
@@ -82,10 +84,10 @@ class KvPage {
   bool dirty() const { return unwritten_ != Unwritten::kNo; }
   bool awaited_ = false;  // somebody sleeps until its reading ends
   bool packed_there_ = false;
-  int keepers_ = 0;                       // those for whom it goes only where nothing else can
-  std::optional<std::size_t> for_token_;  // KvPool::KeepForToken, which counts as one: the table
-  PageFrame image_;                       // packed, as it goes to disk; while it does
-  std::shared_ptr<PageFile> file_;        // null: nowhere on disk
+  int keepers_ = 0;                    // those for whom it goes only where nothing else can
+  std::optional<uint32_t> for_token_;  // KvPool::KeepForToken, which counts as one: the table
+  PageFrame image_;                    // packed, as it goes to disk; while it does
+  std::shared_ptr<PageFile> file_;     // null: nowhere on disk
   uint64_t offset_ = 0;
   std::optional<uint64_t> next_place_;  // of the pool's file, for when it is written
   uint64_t checksum_ = 0;

@@ -320,6 +320,7 @@ bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
       throw PageError(error);
     }
     if (page.in_memory()) return from_disk;
+    if ((page.pins_.load(std::memory_order_relaxed) & KvPage::kPlanned) == 0) period_ = 0;
     PageFrame frame = TakeFrame(lock);
     if (page.frame_ || page.packed_) {  // another thread was quicker
       GiveBack(std::move(frame));
@@ -403,7 +404,7 @@ PinnedPage KvPool::Pin(KvPage& page) {
   ++(from_disk || (before & KvPage::kAwaited) != 0 ? traffic_.misses : traffic_.hits);
   if (page.ahead_ != KvPage::Ahead::kNo) {
     ++traffic_.read_ahead_used;
-    if (page.ahead_ == KvPage::Ahead::kForeseen) ++traffic_.foreseen_used;
+    if (page.ahead_ != KvPage::Ahead::kPlanned) ++traffic_.foreseen_used;
     page.ahead_ = KvPage::Ahead::kNo;
   }
   return Pinned(page);
@@ -503,7 +504,7 @@ void KvPool::Unpin(KvPage& page) {
   SeeWhatPresses();
 }
 
-void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
+void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked, std::span<KvPage* const> foreseen) {
   if (!on_disk()) return;
   for (const KvPage* const page : pages) page->Fetch();
   io_->TakeEnded();
@@ -513,15 +514,21 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   if (certain && std::exchange(generating_, generates) != generates) SeeWhatPresses();
   if (generating_) packing_.store(true, std::memory_order_relaxed);
   uint64_t n_there = 0;
+  if (asked == Asked::kAgain) CountPlan(pages);
+  if (asked == Asked::kForCertain) period_ = 0;
   constexpr std::size_t kAhead = 4;
   for (std::size_t i = 0; i < pages.size(); ++i) {
     if (i + kAhead < pages.size()) pages[i + kAhead]->FetchNeighbours();
     KvPage* const page = pages[i];
-    if (asked == Asked::kAgain && page->plans_ < KvPage::kMostPlans) ++page->plans_;
     if (certain) page->pins_.fetch_or(KvPage::kPlanned, std::memory_order_relaxed);
     if (!page->in_memory()) continue;
     Touch(*page);
     ++n_there;
+  }
+  for (KvPage* const page : foreseen) {
+    if (page->planned_at_ == n_plans_ || page->ahead_ != KvPage::Ahead::kForeseen) continue;
+    page->ahead_ = KvPage::Ahead::kInVain;
+    if (page->in_memory()) Demote(*page);
   }
   if (certain) {
     traffic_.planned += pages.size();
@@ -574,6 +581,17 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked) {
   if (n > 0) submit();
 }
 
+void KvPool::CountPlan(std::span<KvPage* const> pages) {
+  ++n_plans_;
+  uint32_t period = UINT32_MAX;
+  for (KvPage* const page : pages) {
+    if (page->planned_at_ != 0) period = std::min(period, n_plans_ - page->planned_at_);
+    page->planned_at_ = n_plans_;
+    if (page->plans_ < KvPage::kMostPlans) ++page->plans_;
+  }
+  if (period != UINT32_MAX) period_ = period;
+}
+
 void KvPool::AddKeeper(KvPage& page, int change) {
   const bool was_kept = page.keepers_ > 0;
   page.keepers_ += change;
@@ -599,7 +617,7 @@ void KvPool::KeepForToken(std::size_t table, std::span<KvPage* const> pages, int
   kept.reserve(n);
   for (KvPage* const page : pages.first(n)) {
     kept.push_back(page);
-    page->for_token_ = table;
+    page->for_token_ = static_cast<uint32_t>(table);
     AddKeeper(*page, 1);
     ++n_for_token_;
   }
@@ -808,7 +826,11 @@ uint64_t KvPool::ChecksumOf(std::span<const std::byte> bytes, bool is_packed) co
 }
 
 void KvPool::Came(KvPage& page, uint64_t n_bytes) {
-  Touch(page);
+  if (page.ahead_ == KvPage::Ahead::kInVain) {
+    Demote(page);
+  } else {
+    Touch(page);
+  }
   page.pins_.fetch_or(KvPage::kUsed, std::memory_order_relaxed);
   traffic_.bytes_read += n_bytes;
 }

@@ -138,9 +138,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // These will be asked for soon, in this order: for certain, likely or perhaps. Those that are in memory
   // stay before others; the rest is sent for, as much as there is room for, what perhaps will be asked for
   // only where it drives out nothing. kAgain: for certain, by a generated token, and by others like it: what
-  // several of them named stays before what one named later. Nothing where pages do not leave memory.
+  // several of them named stays before what one named later. What of `foreseen` came as likely for this plan
+  // of kAgain, which does not name it, leaves before others. Nothing where pages do not leave memory.
   enum class Asked : uint8_t { kAgain, kForCertain, kLikely, kPerhaps };
-  void ReadAhead(std::span<KvPage* const> pages, Asked asked);
+  void ReadAhead(std::span<KvPage* const> pages, Asked asked, std::span<KvPage* const> foreseen = {});
   // Somebody uses it all the time, or no longer: such pages stay in memory while others can go, as long as
   // they are no more than seven eighths of what it holds. Nothing where pages do not leave memory.
   void Keep(KvPage& page, bool keep);
@@ -211,6 +212,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Into memory, the lock let go meanwhile; whether it had to come from disk.
   bool Bring(KvPage& page, std::unique_lock<std::mutex>& lock);
   PinnedPage Pinned(KvPage& page);
+  void CountPlan(std::span<KvPage* const> pages);  // of a generated token
   bool SparesKept() const { return n_kept_ <= MostPages() / 8 * 7; }
   void AddKeeper(KvPage& page, int change);
   void EndKeepingOf(std::size_t table);
@@ -249,7 +251,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // What reservations took of the pages' memory, as far as nothing has to be waited for.
   void DiscardSurplus();
   void Settle(KvPage& page, PageFrame frame);
-  void Touch(KvPage& page);
+  void Touch(KvPage& page);   // it leaves after all others
+  void Demote(KvPage& page);  // before them
   void Unlink(KvPage& page);
   // Whether a page whose turn it is to leave stays for another round.
   static bool PassOver(KvPage& page);
@@ -258,6 +261,15 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   enum class Evict : uint8_t { kSparingKept, kAny };
   // From one store alone, where one is given.
   PageFrame EvictOne(Evict which, const FrameStore* from = nullptr);
+  // Tokens read it, one after the other: the next one may be expected to. Where all pages in memory are such,
+  // it holds less than a token reads, and pages that left in the order of their last use would each leave
+  // just before they are read again. Then those leave that the present token has done with. (Plans come from
+  // several threads, so that a period is not the same each time.)
+  bool IsReadByEachToken(const KvPage& page) const {
+    return period_ != 0 && page.planned_at_ != 0 && page.ahead_ != KvPage::Ahead::kInVain &&
+           n_plans_ - page.planned_at_ <= period_ + period_ / 8;
+  }
+  PageFrame EvictDone(bool spare_kept, const FrameStore* from);
   // A frame of `store` that others left, or for which they made room; none where no page can leave.
   PageFrame Vacate(FrameStore& store, Evict which);
   // Sends filled pages to disk, those used longest ago first, as many as may be under way; open ones where
@@ -334,6 +346,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   int64_t image_bytes_ = 0;            // of them, what a page fills; 0: pages go to disk as they are
   std::atomic<bool> packing_ = false;  // since a token was generated: what is read then is read again
   bool generating_ = false;            // by the newest plan
+  uint32_t n_plans_ = 0;               // of generated tokens, each for one layer and head
+  // From one of them that names a page to the next that does, at least; 0: not known, or others have read
+  // since, as a prompt does, which reads its pages several times over.
+  uint32_t period_ = 0;
   int64_t n_pages_ = 0;
   // With a file: what UseDisk was given, and the least it takes; of pages, beside what is reserved.
   int64_t ram_frames_ = 0;

@@ -12,6 +12,8 @@ namespace {
 
 // Pages that one look for room moves at most, or that one asks to move to the front, while everybody waits.
 constexpr int64_t kMostChances = 64;
+// And pages that one looks at for who has just been read.
+constexpr int64_t kMostLooks = 1024;
 // Frames for pages that are read to be packed: the least that there may be, and how many of them the pages
 // that tokens are added to leave alone.
 constexpr int64_t kLeastLanding = 8;
@@ -90,6 +92,7 @@ int64_t KvPool::MostLanding() const { return std::clamp(most_frames_ / 32, kLeas
 bool KvPool::PassOver(KvPage& page) {
   const uint32_t pins = page.pins_.fetch_and(~(KvPage::kUsed | KvPage::kPlanned), std::memory_order_relaxed);
   if ((pins & KvPage::kPlanned) != 0) return true;
+  if (page.ahead_ == KvPage::Ahead::kInVain) return false;
   if (page.plans_ == KvPage::kUnplanned) return (pins & KvPage::kUsed) != 0;
   if (page.plans_ == 0) return false;
   --page.plans_;
@@ -101,6 +104,7 @@ PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
   // Who pins a page that is ready leaves the order as it is: the page moves when its turn to leave comes.
   int64_t chances = kMostChances;
   bool moved = false;
+  bool looked = false;
   do {
     if (std::exchange(moved, false)) chances = 0;
     KvPage* const last = newest_;
@@ -110,6 +114,9 @@ PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
       next = page == last ? nullptr : page->newer_;
       if (next != nullptr && next->newer_ != nullptr) next->newer_->Fetch();  // for the turn after the next
       if (from != nullptr && page->frame_.store() != from) continue;
+      if (IsReadByEachToken(*page) && !std::exchange(looked, true)) {
+        if (PageFrame left = EvictDone(spare, from)) return left;
+      }
       if (chances > 0 && PassOver(*page)) {
         Touch(*page);
         --chances;
@@ -120,6 +127,19 @@ PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
       if (PageFrame left = Leave(*page, spare)) return left;
     }
   } while (moved);
+  return {};
+}
+
+PageFrame KvPool::EvictDone(bool spare_kept, const FrameStore* from) {
+  KvPage* next = newest_;
+  for (int64_t n = 0; next != nullptr && n < kMostLooks; ++n) {
+    KvPage* const page = std::exchange(next, next->older_);
+    const bool is_done = n_plans_ - page->planned_at_ < period_ / 2 || !IsReadByEachToken(*page);
+    const bool is_planned = (page->pins_.load(std::memory_order_relaxed) & KvPage::kPlanned) != 0;
+    if (!is_done || is_planned || (spare_kept && page->keepers_ > 0)) continue;
+    if (from != nullptr && page->frame_.store() != from) continue;
+    if (PageFrame left = Leave(*page, spare_kept)) return left;
+  }
   return {};
 }
 
@@ -235,6 +255,15 @@ void KvPool::Touch(KvPage& page) {
   page.newer_ = nullptr;
   (newest_ != nullptr ? newest_->newer_ : oldest_) = &page;
   newest_ = &page;
+}
+
+void KvPool::Demote(KvPage& page) {
+  if (oldest_ == &page) return;
+  Unlink(page);
+  page.older_ = nullptr;
+  page.newer_ = oldest_;
+  (oldest_ != nullptr ? oldest_->older_ : newest_) = &page;
+  oldest_ = &page;
 }
 
 void KvPool::Unlink(KvPage& page) {

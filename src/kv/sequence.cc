@@ -21,7 +21,6 @@ std::vector<KvPage*>& EmptyList() {
 
 KvSequence::KvSequence(std::shared_ptr<KvPool> pool) : pool_(std::move(pool)) {
   tables_.resize(static_cast<std::size_t>(geometry().n_layers * geometry().n_kv_heads));
-  if (!on_disk()) return;
   remembered_.resize(tables_.size());
   nearly_.resize(tables_.size());
 }
@@ -187,8 +186,11 @@ void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_
   if (!on_disk()) return;
   std::vector<KvPage*>& wanted = EmptyList();
   for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
-  pool_->ReadAhead(wanted, reader == For::kToken ? KvPool::Asked::kAgain : KvPool::Asked::kForCertain);
-  if (reader == For::kToken) pool_->EndKeeping(TableOf(layer, kv_head));
+  if (reader == For::kPrompt) return pool_->ReadAhead(wanted, KvPool::Asked::kForCertain);
+  AddRemembered(layer, kv_head, remembered_, wanted);
+  const std::span<KvPage* const> all = wanted;
+  pool_->ReadAhead(all.first(pages.size()), KvPool::Asked::kAgain, all.subspan(pages.size()));
+  pool_->EndKeeping(TableOf(layer, kv_head));
 }
 
 void KvSequence::Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
@@ -210,16 +212,20 @@ void KvSequence::KeepForToken(int64_t layer, int64_t kv_head, std::span<const in
   pool_->KeepForToken(at, wanted, 2 * geometry().n_kv_heads * n_pages);
 }
 
+void KvSequence::AddRemembered(int64_t layer, int64_t kv_head,
+                               const std::vector<std::vector<int64_t>>& tables,
+                               std::vector<KvPage*>& pages) const {
+  const int64_t n_pages = (size_ + kPageTokens - 1) / kPageTokens;
+  for (const int64_t index : tables[TableOf(layer, kv_head)]) {
+    if (index < n_pages) pages.push_back(page(layer, kv_head, index).get());  // the text may have been cut
+  }
+}
+
 void KvSequence::Expect(int64_t layer) const {
   if (!on_disk()) return;
-  const int64_t n_pages = (size_ + kPageTokens - 1) / kPageTokens;
-  const auto send = [&](const std::vector<std::vector<int64_t>>& table, KvPool::Asked asked) {
+  const auto send = [&](const std::vector<std::vector<int64_t>>& tables, KvPool::Asked asked) {
     std::vector<KvPage*>& wanted = EmptyList();
-    for (int64_t head = 0; head < geometry().n_kv_heads; ++head) {
-      for (const int64_t index : table[TableOf(layer, head)]) {
-        if (index < n_pages) wanted.push_back(page(layer, head, index).get());  // the text may have been cut
-      }
-    }
+    for (int64_t head = 0; head < geometry().n_kv_heads; ++head) AddRemembered(layer, head, tables, wanted);
     pool_->ReadAhead(wanted, asked);
   };
   send(remembered_, KvPool::Asked::kLikely);

@@ -107,6 +107,9 @@ class KvSequence {
   // The one that the next token goes to, and the one before.
   static constexpr int64_t kNewestPages = 2;
   void KeepEnds(int64_t n);
+  // To `pages`, those of a layer and head that one of the tables of Remember has.
+  void AddRemembered(int64_t layer, int64_t kv_head, const std::vector<std::vector<int64_t>>& tables,
+                     std::vector<KvPage*>& pages) const;
   // The newest pages, and with them the first.
   void SetKept(bool keep, int64_t from, int64_t until) const;
   std::size_t TableOf(int64_t layer, int64_t kv_head) const {
@@ -126,7 +129,7 @@ class KvSequence {
   // The newest pages, which the pool keeps beside the first.
   int64_t kept_from_ = 0;
   int64_t kept_until_ = 0;
-  // [n_layers * n_kv_heads], where pages leave memory.
+  // [n_layers * n_kv_heads]; empty where pages stay in memory.
   mutable std::vector<std::vector<int64_t>> remembered_;
   mutable std::vector<std::vector<int64_t>> nearly_;
 };
