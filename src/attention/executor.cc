@@ -705,7 +705,8 @@ void AttentionExecutor::ReadAhead(const QueryBlock& block, const Plan& plan, int
       ForEachPage(plan, segment, add);
     }
     kv.WillRead(block.layer, block.kv_head, pages,
-                remember ? KvSequence::For::kToken : KvSequence::For::kPrompt);
+                remember ? KvSequence::For::kToken : KvSequence::For::kPrompt,
+                static_cast<int64_t>(block.sequences.size()));
     if (!remember) continue;
     nearly.clear();
     for (const PlanHint& hint : plan.hints) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "base/checksum.h"
+#include "formats/context_writer.h"
 
 namespace longheads {
 namespace {
@@ -49,8 +51,17 @@ class Findings {
 }  // namespace
 
 Result<ContextReader> ContextReader::Open(const std::string& path, Options options) {
-  LH_ASSIGN(RawFile file, RawFile::Open(path, {.mode = RawFile::Mode::kRead, .direct = options.direct}));
-  return FromFile(std::move(file), options.which);
+  Result<RawFile> file = RawFile::Open(path, {.mode = RawFile::Mode::kRead, .direct = options.direct});
+  if (file) return FromFile(*std::move(file), options.which);
+  const std::string partial = ContextWriter::PartialPath(path);
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown) && std::filesystem::exists(partial, unknown)) {
+    return InvalidInput(fmt::format(
+        "{}: there is no finished text yet, but {}: if its writer was interrupted, the same command again "
+        "goes on with it",
+        path, partial));
+  }
+  return tl::unexpected<Error>(std::move(file.error()));
 }
 
 Result<ContextReader> ContextReader::FromFile(RawFile file, Which which) {

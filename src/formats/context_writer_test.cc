@@ -139,6 +139,7 @@ TEST_F(ContextWriterTest, ResumeGoesOnBehindTheLastCommitAndEndsWithTheSameBytes
     EXPECT_FALSE(fs::exists(path_));
     ExpectRefusal(ContextWriter::Create(path_, SampleContext::Header(), {}), "was not read to its end");
     ExpectRefusal(ContextReader::Open(ContextWriter::PartialPath(path_), {}), "holds no finished text");
+    ExpectRefusal(ContextReader::Open(path_, {}), "the same command again goes on with it");
     const auto newest =
         ContextReader::Open(ContextWriter::PartialPath(path_), {.which = ContextReader::Which::kNewest});
     ASSERT_TRUE(newest) << newest.error().message;

@@ -44,8 +44,8 @@ class KvPage {
  private:
   friend class KvPool;
   enum class Io : uint8_t { kNone, kReading, kWriting };
-  // It came before anybody asked, and nobody has yet: for a plan, or since it was foreseen, perhaps for a
-  // plan that did not name it.
+  // It came before anybody asked, and nobody has yet: for a plan, or since it was foreseen; kInVain: for a
+  // plan that then did not name it.
   enum class Ahead : uint8_t { kNo, kPlanned, kForeseen, kInVain };
   // Not on disk as it is in memory, and so dirty: more is about to be added to it, or it is filled.
   enum class Unwritten : uint8_t { kNo, kOpen, kFilled };
@@ -59,6 +59,7 @@ class KvPage {
   static constexpr uint32_t kAwaited = uint32_t{1} << 28;
   static constexpr uint32_t kPins = kAwaited - 1;
   bool pinned() const { return (pins_.load(std::memory_order_acquire) & kPins) != 0; }
+  bool planned() const { return (pins_.load(std::memory_order_relaxed) & kPlanned) != 0; }
 
   // First what is looked at of every page that is planned, and of its neighbours: Fetch.
   std::atomic<uint32_t> pins_ = 0;

@@ -320,7 +320,7 @@ bool KvPool::Bring(KvPage& page, std::unique_lock<std::mutex>& lock) {
       throw PageError(error);
     }
     if (page.in_memory()) return from_disk;
-    if ((page.pins_.load(std::memory_order_relaxed) & KvPage::kPlanned) == 0) period_ = 0;
+    if (page.file_ && !page.planned()) n_round_ = 0;
     PageFrame frame = TakeFrame(lock);
     if (page.frame_ || page.packed_) {  // another thread was quicker
       GiveBack(std::move(frame));
@@ -504,7 +504,8 @@ void KvPool::Unpin(KvPage& page) {
   SeeWhatPresses();
 }
 
-void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked, std::span<KvPage* const> foreseen) {
+void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked, int64_t n_texts,
+                       std::span<KvPage* const> foreseen) {
   if (!on_disk()) return;
   for (const KvPage* const page : pages) page->Fetch();
   io_->TakeEnded();
@@ -514,19 +515,22 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked, std::span<Kv
   if (certain && std::exchange(generating_, generates) != generates) SeeWhatPresses();
   if (generating_) packing_.store(true, std::memory_order_relaxed);
   uint64_t n_there = 0;
-  if (asked == Asked::kAgain) CountPlan(pages);
-  if (asked == Asked::kForCertain) period_ = 0;
+  if (asked == Asked::kAgain) CountPlan(pages, n_texts);
+  if (asked == Asked::kForCertain) n_round_ = 0;
   constexpr std::size_t kAhead = 4;
   for (std::size_t i = 0; i < pages.size(); ++i) {
     if (i + kAhead < pages.size()) pages[i + kAhead]->FetchNeighbours();
     KvPage* const page = pages[i];
-    if (certain) page->pins_.fetch_or(KvPage::kPlanned, std::memory_order_relaxed);
+    if (certain) {
+      page->pins_.fetch_or(KvPage::kPlanned, std::memory_order_relaxed);
+      if (page->ahead_ == KvPage::Ahead::kInVain) page->ahead_ = KvPage::Ahead::kForeseen;
+    }
     if (!page->in_memory()) continue;
     Touch(*page);
     ++n_there;
   }
   for (KvPage* const page : foreseen) {
-    if (page->planned_at_ == n_plans_ || page->ahead_ != KvPage::Ahead::kForeseen) continue;
+    if (page->ahead_ != KvPage::Ahead::kForeseen || page->planned()) continue;
     page->ahead_ = KvPage::Ahead::kInVain;
     if (page->in_memory()) Demote(*page);
   }
@@ -581,15 +585,14 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked, std::span<Kv
   if (n > 0) submit();
 }
 
-void KvPool::CountPlan(std::span<KvPage* const> pages) {
+void KvPool::CountPlan(std::span<KvPage* const> pages, int64_t n_texts) {
   ++n_plans_;
-  uint32_t period = UINT32_MAX;
+  n_round_ = static_cast<uint32_t>(geometry_.n_layers * geometry_.n_kv_heads * n_texts);
   for (KvPage* const page : pages) {
-    if (page->planned_at_ != 0) period = std::min(period, n_plans_ - page->planned_at_);
+    if (page->planned_at_ == n_plans_) continue;  // several heads name it
     page->planned_at_ = n_plans_;
     if (page->plans_ < KvPage::kMostPlans) ++page->plans_;
   }
-  if (period != UINT32_MAX) period_ = period;
 }
 
 void KvPool::AddKeeper(KvPage& page, int change) {

@@ -1,8 +1,9 @@
 // All pages of a store, and the memory they are in. Without a file they stay there. With one, at most so many
-// bytes are in memory, less what texts take beside their pages: the pages used longest ago go to the file,
-// come back when they are asked for or expected, and are held against their checksum when they do. From
-// the first generated token on, where memory is short, pages whose type allows it lie packed there
-// (kernels/packed_bf16.h): so more of them have room. In a file that takes them so they do from the start.
+// bytes are in memory, less what texts take beside their pages: the pages used longest ago go to the file
+// (or, where memory holds less than a generated token reads, those that it has done with), come back when
+// they are asked for or expected, and are held against their checksum when they do. From the first generated
+// token on, where memory is short, pages whose type allows it lie packed there (kernels/packed_bf16.h): so
+// more of them have room. In a file that takes them so they do from the start.
 #pragma once
 
 #include <array>
@@ -138,10 +139,14 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // These will be asked for soon, in this order: for certain, likely or perhaps. Those that are in memory
   // stay before others; the rest is sent for, as much as there is room for, what perhaps will be asked for
   // only where it drives out nothing. kAgain: for certain, by a generated token, and by others like it: what
-  // several of them named stays before what one named later. What of `foreseen` came as likely for this plan
-  // of kAgain, which does not name it, leaves before others. Nothing where pages do not leave memory.
+  // several of them named stays before what one named later. Nothing where pages do not leave memory.
   enum class Asked : uint8_t { kAgain, kForCertain, kLikely, kPerhaps };
-  void ReadAhead(std::span<KvPage* const> pages, Asked asked, std::span<KvPage* const> foreseen = {});
+  void ReadAhead(std::span<KvPage* const> pages, Asked asked) { ReadAhead(pages, asked, 1, {}); }
+  // kAgain: by a token of one of so many texts, which go through the layers together. What of `foreseen` came
+  // as likely for this plan, which does not name it, leaves before others.
+  void ReadAgain(std::span<KvPage* const> pages, int64_t n_texts, std::span<KvPage* const> foreseen) {
+    ReadAhead(pages, Asked::kAgain, n_texts, foreseen);
+  }
   // Somebody uses it all the time, or no longer: such pages stay in memory while others can go, as long as
   // they are no more than seven eighths of what it holds. Nothing where pages do not leave memory.
   void Keep(KvPage& page, bool keep);
@@ -196,6 +201,8 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   int64_t FramesBeside(uint64_t reserved) const;
   void Reserve(uint64_t before, uint64_t now);
 
+  void ReadAhead(std::span<KvPage* const> pages, Asked asked, int64_t n_texts,
+                 std::span<KvPage* const> foreseen);
   std::shared_ptr<KvPage> Own(std::unique_ptr<KvPage> page);
   void Release(KvPage* page);
   void Unpin(KvPage& page);
@@ -212,7 +219,7 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   // Into memory, the lock let go meanwhile; whether it had to come from disk.
   bool Bring(KvPage& page, std::unique_lock<std::mutex>& lock);
   PinnedPage Pinned(KvPage& page);
-  void CountPlan(std::span<KvPage* const> pages);  // of a generated token
+  void CountPlan(std::span<KvPage* const> pages, int64_t n_texts);  // of a generated token
   bool SparesKept() const { return n_kept_ <= MostPages() / 8 * 7; }
   void AddKeeper(KvPage& page, int change);
   void EndKeepingOf(std::size_t table);
@@ -256,18 +263,19 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   void Unlink(KvPage& page);
   // Whether a page whose turn it is to leave stays for another round.
   static bool PassOver(KvPage& page);
+  static bool MayLeave(const KvPage& page, bool spare_kept);  // unless it is pinned
   // The page's frame, where it can leave it at once.
   PageFrame Leave(KvPage& page, bool spare_kept);
   enum class Evict : uint8_t { kSparingKept, kAny };
   // From one store alone, where one is given.
   PageFrame EvictOne(Evict which, const FrameStore* from = nullptr);
-  // Tokens read it, one after the other: the next one may be expected to. Where all pages in memory are such,
-  // it holds less than a token reads, and pages that left in the order of their last use would each leave
-  // just before they are read again. Then those leave that the present token has done with. (Plans come from
-  // several threads, so that a period is not the same each time.)
-  bool IsReadByEachToken(const KvPage& page) const {
-    return period_ != 0 && page.planned_at_ != 0 && page.ahead_ != KvPage::Ahead::kInVain &&
-           n_plans_ - page.planned_at_ <= period_ + period_ / 8;
+  // A plan of the newest round named it: the next round may be expected to. Where that is so of the page used
+  // longest ago, memory holds less than tokens read in a round, and pages that left in the order of their
+  // last use would each leave just before they are read again. Then those leave that the round has done with.
+  // (Some rounds are longer: plans come from several threads.)
+  bool IsOfThisRound(const KvPage& page) const {
+    return n_round_ != 0 && page.planned_at_ != 0 && page.ahead_ != KvPage::Ahead::kInVain &&
+           n_plans_ - page.planned_at_ <= n_round_ + n_round_ / 8;
   }
   PageFrame EvictDone(bool spare_kept, const FrameStore* from);
   // A frame of `store` that others left, or for which they made room; none where no page can leave.
@@ -347,9 +355,11 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   std::atomic<bool> packing_ = false;  // since a token was generated: what is read then is read again
   bool generating_ = false;            // by the newest plan
   uint32_t n_plans_ = 0;               // of generated tokens, each for one layer and head
-  // From one of them that names a page to the next that does, at least; 0: not known, or others have read
-  // since, as a prompt does, which reads its pages several times over.
-  uint32_t period_ = 0;
+  // Of them, those of a token of each text that generates together; 0 where others have read since, as a
+  // prompt does, which reads its pages several times over.
+  uint32_t n_round_ = 0;
+  std::array<uint32_t, 2> none_done_at_ =
+      {};  // n_plans_ as EvictDone last looked in vain: of all, of one store
   int64_t n_pages_ = 0;
   // With a file: what UseDisk was given, and the least it takes; of pages, beside what is reserved.
   int64_t ram_frames_ = 0;

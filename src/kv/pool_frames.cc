@@ -104,7 +104,7 @@ PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
   // Who pins a page that is ready leaves the order as it is: the page moves when its turn to leave comes.
   int64_t chances = kMostChances;
   bool moved = false;
-  bool looked = false;
+  bool first = true;  // that could leave
   do {
     if (std::exchange(moved, false)) chances = 0;
     KvPage* const last = newest_;
@@ -113,10 +113,13 @@ PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
       KvPage* const page = next;
       next = page == last ? nullptr : page->newer_;
       if (next != nullptr && next->newer_ != nullptr) next->newer_->Fetch();  // for the turn after the next
-      if (from != nullptr && page->frame_.store() != from) continue;
-      if (IsReadByEachToken(*page) && !std::exchange(looked, true)) {
-        if (PageFrame left = EvictDone(spare, from)) return left;
+      if (first && MayLeave(*page, spare)) {
+        first = false;
+        if (IsOfThisRound(*page)) {
+          if (PageFrame left = EvictDone(spare, from)) return left;
+        }
       }
+      if (from != nullptr && page->frame_.store() != from) continue;
       if (chances > 0 && PassOver(*page)) {
         Touch(*page);
         --chances;
@@ -131,15 +134,21 @@ PageFrame KvPool::EvictOne(Evict which, const FrameStore* from) {
 }
 
 PageFrame KvPool::EvictDone(bool spare_kept, const FrameStore* from) {
+  uint32_t& none_at = none_done_at_[from != nullptr ? 1 : 0];
+  if (none_at == n_plans_) return {};
+  const uint32_t n_of_layer = n_round_ / static_cast<uint32_t>(geometry_.n_layers);
   KvPage* next = newest_;
   for (int64_t n = 0; next != nullptr && n < kMostLooks; ++n) {
     KvPage* const page = std::exchange(next, next->older_);
-    const bool is_done = n_plans_ - page->planned_at_ < period_ / 2 || !IsReadByEachToken(*page);
-    const bool is_planned = (page->pins_.load(std::memory_order_relaxed) & KvPage::kPlanned) != 0;
-    if (!is_done || is_planned || (spare_kept && page->keepers_ > 0)) continue;
+    // Neither what this layer may still read nor what comes next, nor what is to stay for another round.
+    const uint32_t since = n_plans_ - page->planned_at_;
+    const bool is_done =
+        IsOfThisRound(*page) ? since >= n_of_layer && since < n_round_ / 2 : page->plans_ <= 0;
+    if (!is_done || page->planned() || !MayLeave(*page, spare_kept)) continue;
     if (from != nullptr && page->frame_.store() != from) continue;
     if (PageFrame left = Leave(*page, spare_kept)) return left;
   }
+  none_at = n_plans_;
   return {};
 }
 
@@ -210,6 +219,10 @@ PageFrame KvPool::Vacate(FrameStore& store, Evict which) {
     Discard(std::move(left));
     if (PageFrame frame = FreeFrame(store)) return frame;
   }
+}
+
+bool KvPool::MayLeave(const KvPage& page, bool spare_kept) {
+  return !page.dirty() && page.io_ == KvPage::Io::kNone && !(spare_kept && page.keepers_ > 0);
 }
 
 PageFrame KvPool::Leave(KvPage& page, bool spare_kept) {

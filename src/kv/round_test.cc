@@ -13,36 +13,43 @@
 namespace longheads {
 namespace {
 
-constexpr KvGeometry kGeometry{.n_layers = 8, .n_kv_heads = 2, .head_dim = 8, .type = KvType::kF32};
+constexpr KvGeometry kPlain{.n_layers = 8, .n_kv_heads = 2, .head_dim = 8, .type = KvType::kF32};
+constexpr KvGeometry kPackable{.n_layers = 8, .n_kv_heads = 2, .head_dim = 64, .type = KvType::kBF16};
 constexpr int64_t kTables = 16;
-constexpr int64_t kPages = 20;  // of each table: of a layer and head
-constexpr int64_t kEnds = 3;    // of them, those that stay whoever reads them: the first, and two newest
-constexpr int64_t kRead = 8;    // of them, in the middle, those that a token reads: 128 of all tables
-constexpr uint64_t kRoom = 80;  // beside the ends, for pages that come and go
-constexpr uint64_t kMostAtOnce = 2 * kRead * 2;  // of a layer and the next
+constexpr int64_t kPages = 20;    // of each table: of a layer and head
+constexpr int64_t kEnds = 3;      // of them, those that stay whoever reads them: the first, and two newest
+constexpr int64_t kRead = 8;      // of them, in the middle, those that a token reads: 128 of all tables
+constexpr uint64_t kRoom = 80;    // beside the ends, for pages that come and go
+constexpr uint64_t kAtOnce = 32;  // of a layer and the next
 
-std::shared_ptr<KvPool> PoolWith(uint64_t n_frames) {
-  const auto stride = static_cast<uint64_t>(kGeometry.PageStride());
+std::shared_ptr<KvPool> PoolWith(uint64_t n_frames, const KvGeometry& geometry = kPlain) {
+  const auto stride = static_cast<uint64_t>(geometry.PageStride());
   const auto file = *TemporaryPageFile::Create(testing::TempDir(), stride, 0);
-  auto pool = KvPool::Create(kGeometry);
+  auto pool = KvPool::Create(geometry);
   const Status status = pool->UseDisk({.ram_bytes = n_frames * stride, .file = file, .io = "threads"});
   EXPECT_TRUE(status) << status.error().message;
   return pool;
 }
 
-// With whole pages, all on disk.
+// With whole pages, all on disk; the ends in memory.
 void Fill(KvSequence& sequence) {
-  const std::vector<float> zeros(static_cast<std::size_t>(kPageTokens * kGeometry.head_dim));
+  const int64_t d = sequence.geometry().head_dim;
+  const std::vector<float> zeros(static_cast<std::size_t>(kPageTokens * d));
+  const auto for_each_table = [&](auto fn) {
+    for (int64_t table = 0; table < kTables; ++table) fn(table / 2, table % 2);
+  };
   sequence.Reserve(kPages * kPageTokens);
   for (int64_t page = 0; page < kPages; ++page) {
-    for (int64_t table = 0; table < kTables; ++table) {
-      sequence.Write(table / 2, table % 2, page * kPageTokens, kPageTokens, zeros.data(), kGeometry.head_dim,
-                     zeros.data(), kGeometry.head_dim);
-      KvPage* const one = sequence.PageAt(table / 2, table % 2, page);
+    for_each_table([&](int64_t layer, int64_t head) {
+      sequence.Write(layer, head, page * kPageTokens, kPageTokens, zeros.data(), d, zeros.data(), d);
+      KvPage* const one = sequence.PageAt(layer, head, page);
       ASSERT_TRUE(sequence.pool()->Flush(std::span(&one, 1)));
-    }
+    });
   }
   sequence.Commit(kPages * kPageTokens);
+  for_each_table([&](int64_t layer, int64_t head) {
+    for (const int64_t page : {int64_t{0}, kPages - 2, kPages - 1}) sequence.Stored(layer, head, page);
+  });
 }
 
 // A token of each sequence, which go through the layers together. `foresees`: the next layer's pages are sent
@@ -50,15 +57,23 @@ void Fill(KvSequence& sequence) {
 void Generate(std::span<KvSequence> sequences, int64_t first_page, bool foresees) {
   std::vector<int64_t> pages(kRead);
   std::iota(pages.begin(), pages.end(), first_page);
-  for (int64_t layer = 0; layer < kGeometry.n_layers; ++layer) {
-    for (const KvSequence& sequence : sequences) {
-      for (int64_t head = 0; head < 2; ++head) {
-        sequence.WillRead(layer, head, pages, KvSequence::For::kToken);
+  pages.push_back(first_page);  // as where several heads name it
+  KvPool& pool = *sequences[0].pool();
+  const int64_t n_layers = pool.geometry().n_layers;
+  for (int64_t layer = 0; layer < n_layers; ++layer) {
+    for (int64_t head = 0; head < 2; ++head) {
+      for (const KvSequence& sequence : sequences) {
+        sequence.WillRead(layer, head, pages, KvSequence::For::kToken,
+                          static_cast<int64_t>(sequences.size()));
         sequence.Remember(layer, head, pages, {});
       }
-      if (foresees) sequence.Expect((layer + 1) % kGeometry.n_layers);
+    }
+    for (const KvSequence& sequence : sequences) {
+      if (foresees) sequence.Expect((layer + 1) % n_layers);
+    }
+    for (const KvSequence& sequence : sequences) {
       for (int64_t head = 0; head < 2; ++head) {
-        for (const int64_t page : pages) sequence.Stored(layer, head, page);
+        for (const int64_t page : pages) sequence.AsItLies(layer, head, page);
       }
     }
   }
@@ -67,25 +82,31 @@ void Generate(std::span<KvSequence> sequences, int64_t first_page, bool foresees
 // Pages that came from disk, for a token of each sequence on average, behind the first ones.
 uint64_t Brought(std::span<KvSequence> sequences, int64_t first_page, bool foresees) {
   KvPool& pool = *sequences[0].pool();
-  for (int i = 0; i < 3; ++i) Generate(sequences, first_page, foresees);
+  for (int i = 0; i < 4; ++i) Generate(sequences, first_page, foresees);
   const KvTraffic before = pool.traffic();
   constexpr int kTokens = 5;
   for (int i = 0; i < kTokens; ++i) Generate(sequences, first_page, foresees);
-  return (pool.traffic() - before).bytes_read / static_cast<uint64_t>(kGeometry.PageStride()) / kTokens;
+  return (pool.traffic() - before).bytes_read / static_cast<uint64_t>(pool.geometry().PageStride()) / kTokens;
 }
 
 TEST(KvRound, MemoryHoldsWhatItHasRoomForOfWhatEachTokenReads) {
   for (const std::size_t n : {1, 2}) {
     for (const bool foresees : {false, true}) {
-      SCOPED_TRACE(testing::Message() << n << " sequences, foreseen " << foresees);
-      const auto pool = PoolWith(n * (kRoom + kEnds * kTables));
-      std::vector<KvSequence> sequences;
-      for (std::size_t i = 0; i < n; ++i) sequences.emplace_back(pool);
-      for (KvSequence& sequence : sequences) Fill(sequence);
-      const uint64_t least = n * (kTables * kRead - kRoom);
-      EXPECT_LE(Brought(sequences, 2, foresees), least + n * kMostAtOnce);
-      // Tokens that read others have no less room.
-      EXPECT_LE(Brought(sequences, 10, foresees), least + n * kMostAtOnce);
+      for (const KvGeometry& geometry : {kPlain, kPackable}) {
+        SCOPED_TRACE(testing::Message()
+                     << n << " texts, foreseen " << foresees << ", of " << geometry.head_dim);
+        const auto pool = PoolWith(n * (kRoom + kEnds * kTables), geometry);
+        std::vector<KvSequence> sequences;
+        for (std::size_t i = 0; i < n; ++i) sequences.emplace_back(pool);
+        for (KvSequence& sequence : sequences) Fill(sequence);
+        const uint64_t least = n * (kTables * kRead - kRoom);
+        // Tokens that then read others have no less room.
+        for (const int64_t first_page : {2, 10}) {
+          const uint64_t brought = Brought(sequences, first_page, foresees);
+          EXPECT_LE(brought, least + n * kAtOnce);
+          EXPECT_GE(brought, pool->packs() ? 0 : least);
+        }
+      }
     }
   }
 }
@@ -110,43 +131,58 @@ TEST(KvRound, APromptsOwnPagesStay) {
   EXPECT_EQ((pool->traffic() - before).bytes_read, 0);
 }
 
-TEST(KvRound, WhatCameInVainLeavesFirst) {
-  const auto pool = PoolWith(kRoom + kEnds * kTables);
-  KvSequence sequence(pool);
-  Fill(sequence);
-  const auto near = [&](int64_t page) { return sequence.IsNear(0, 0, page); };
-  const auto read = [&](int64_t layer, std::vector<int64_t> pages) {
-    sequence.WillRead(layer, 0, pages, KvSequence::For::kToken);
-    for (const int64_t page : pages) sequence.Stored(layer, 0, page);
-    sequence.Remember(layer, 0, pages, {});
-  };
-  read(0, {2, 3});
-  // Drives them out.
-  for (int64_t layer = 1; layer < kGeometry.n_layers; ++layer) {
-    for (int64_t head = 0; head < 2; ++head) {
-      for (int i = 0; i < 4; ++i) {
-        for (int64_t page = 2; page < 14; ++page) sequence.Stored(layer, head, page);
-      }
+// The last token read pages 2 and 3 of the first table, which left and were foreseen for the next.
+class Foreseen : public testing::Test {
+ protected:
+  void SetUp() override {
+    Fill(sequence_);
+    Plan(sequence_, {2, 3});
+    sequence_.Remember(0, 0, std::vector<int64_t>{2, 3}, {});
+    for (int i = 0; i < 4; ++i) {
+      ForEachOther(2, 14,
+                   [&](int64_t layer, int64_t head, int64_t page) { sequence_.Stored(layer, head, page); });
+    }
+    ASSERT_FALSE(Near(2) || Near(3));
+    sequence_.Expect(0);
+    pool_->traffic();  // they are there now
+    ASSERT_TRUE(Near(2) && Near(3));
+  }
+  template <typename Fn>
+  static void ForEachOther(int64_t begin, int64_t end, Fn fn) {
+    for (int64_t table = 1; table < kTables; ++table) {
+      for (int64_t page = begin; page < end; ++page) fn(table / 2, table % 2, page);
     }
   }
-  ASSERT_FALSE(near(2) || near(3));
-  sequence.Expect(0);
-  pool->traffic();  // they are there now
-  ASSERT_TRUE(near(2) && near(3));
-  const auto others = [&] {
-    std::vector<int64_t> pages;
-    for (int64_t table = 1; table < kTables; ++table) {
-      for (int64_t page = 0; page < kPages; ++page) {
-        if (sequence.IsNear(table / 2, table % 2, page)) pages.push_back(table * kPages + page);
-      }
-    }
+  static void Plan(const KvSequence& sequence, std::vector<int64_t> pages) {
+    sequence.WillRead(0, 0, pages, KvSequence::For::kToken);
+  }
+  bool Near(int64_t page) const { return sequence_.IsNear(0, 0, page); }
+  std::vector<KvPage*> NearOfOthers() const {
+    std::vector<KvPage*> pages;
+    ForEachOther(0, kPages, [&](int64_t layer, int64_t head, int64_t page) {
+      if (sequence_.IsNear(layer, head, page)) pages.push_back(sequence_.PageAt(layer, head, page));
+    });
     return pages;
-  };
-  const std::vector<int64_t> before = others();
-  read(0, {3, 4});
-  EXPECT_FALSE(near(2));
-  EXPECT_TRUE(near(3) && near(4));
-  EXPECT_EQ(others(), before);
+  }
+
+  std::shared_ptr<KvPool> pool_ = PoolWith(kRoom + kEnds * kTables);
+  KvSequence sequence_{pool_};
+};
+
+TEST_F(Foreseen, InVainLeavesFirst) {
+  const std::vector<KvPage*> before = NearOfOthers();
+  Plan(sequence_, {3, 4});
+  sequence_.Stored(0, 0, 4);
+  EXPECT_FALSE(Near(2));
+  EXPECT_TRUE(Near(3) && Near(4));
+  EXPECT_EQ(NearOfOthers(), before);
+}
+
+TEST_F(Foreseen, NotInVainWhereAForkIsAboutToReadIt) {
+  Plan(sequence_.Fork(), {2});
+  Plan(sequence_, {3, 4, 5, 6});
+  for (const int64_t page : {3, 4, 5, 6}) sequence_.Stored(0, 0, page);
+  EXPECT_TRUE(Near(2));
 }
 
 }  // namespace

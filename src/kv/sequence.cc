@@ -182,14 +182,15 @@ void KvSequence::Gather(int64_t layer, int64_t kv_head, std::span<const int32_t>
   }
 }
 
-void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, For reader) const {
+void KvSequence::WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, For reader,
+                          int64_t n_texts) const {
   if (!on_disk()) return;
   std::vector<KvPage*>& wanted = EmptyList();
   for (const int64_t index : pages) wanted.push_back(page(layer, kv_head, index).get());
   if (reader == For::kPrompt) return pool_->ReadAhead(wanted, KvPool::Asked::kForCertain);
   AddRemembered(layer, kv_head, remembered_, wanted);
   const std::span<KvPage* const> all = wanted;
-  pool_->ReadAhead(all.first(pages.size()), KvPool::Asked::kAgain, all.subspan(pages.size()));
+  pool_->ReadAgain(all.first(pages.size()), n_texts, all.subspan(pages.size()));
   pool_->EndKeeping(TableOf(layer, kv_head));
 }
 

@@ -68,9 +68,11 @@ class KvSequence {
   // those that are near.
   bool on_disk() const { return pool_->on_disk(); }
   // Pages of a layer and head that will be read soon, in this order; by a generated token, where others like
-  // it will follow.
+  // it will follow, beside those of so many texts in all. What Expect sent for before, as the last token read
+  // it, and is not among them, leaves memory first: so Remember comes after this.
   enum class For : uint8_t { kPrompt, kToken };
-  void WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, For reader) const;
+  void WillRead(int64_t layer, int64_t kv_head, std::span<const int64_t> pages, For reader,
+                int64_t n_texts = 1) const;
   // What the newest tokens of a prompt read of a layer and head, what the newest of them read first, each
   // page once: the first generated token reads much the same. As many of these as have a share in the memory
   // that prompts can do without stay there until a token reads that layer and head (WillRead), or a prompt's
