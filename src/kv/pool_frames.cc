@@ -12,7 +12,7 @@ namespace {
 
 // Pages that one look for room moves at most, or that one asks to move to the front, while everybody waits.
 constexpr int64_t kMostChances = 64;
-// And pages that one looks at for who has just been read.
+// And that one looks at, from the newest on, for one that is done with.
 constexpr int64_t kMostLooks = 1024;
 // Frames for pages that are read to be packed: the least that there may be, and how many of them the pages
 // that tokens are added to leave alone.

@@ -104,7 +104,8 @@ TEST(KvRound, MemoryHoldsWhatItHasRoomForOfWhatEachTokenReads) {
         for (const int64_t first_page : {2, 10}) {
           const uint64_t brought = Brought(sequences, first_page, foresees);
           EXPECT_LE(brought, least + n * kAtOnce);
-          EXPECT_GE(brought, pool->packs() ? 0 : least);
+          if (pool->packs()) continue;  // more of them have room
+          EXPECT_GE(brought, least);
         }
       }
     }
