@@ -155,7 +155,7 @@ Status CheckMadeWith(Engine& engine, const std::string& path, const ContextHeade
 }
 
 Result<ContextSetup> ReadContextSetup(const std::string& path) try {
-  LH_ASSIGN(const RawFile file, RawFile::Open(path, {.mode = RawFile::Mode::kRead}));
+  LH_ASSIGN(const RawFile file, ContextReader::OpenFile(path, /*direct=*/false));
   LH_ASSIGN(const ContextFrame frame, ReadContextFrame(file));
   return ParseContextSetup(path, frame.header.metadata);
 } catch (const std::bad_alloc&) {

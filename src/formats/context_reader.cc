@@ -51,8 +51,13 @@ class Findings {
 }  // namespace
 
 Result<ContextReader> ContextReader::Open(const std::string& path, Options options) {
-  Result<RawFile> file = RawFile::Open(path, {.mode = RawFile::Mode::kRead, .direct = options.direct});
-  if (file) return FromFile(*std::move(file), options.which);
+  LH_ASSIGN(RawFile file, OpenFile(path, options.direct));
+  return FromFile(std::move(file), options.which);
+}
+
+Result<RawFile> ContextReader::OpenFile(const std::string& path, bool direct) {
+  Result<RawFile> file = RawFile::Open(path, {.mode = RawFile::Mode::kRead, .direct = direct});
+  if (file) return file;
   const std::string partial = ContextWriter::PartialPath(path);
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown) && std::filesystem::exists(partial, unknown)) {
@@ -61,7 +66,7 @@ Result<ContextReader> ContextReader::Open(const std::string& path, Options optio
         "goes on with it",
         path, partial));
   }
-  return tl::unexpected<Error>(std::move(file.error()));
+  return file;
 }
 
 Result<ContextReader> ContextReader::FromFile(RawFile file, Which which) {

@@ -37,6 +37,8 @@ class ContextReader {
   // finished.
   static Result<ContextReader> Open(const std::string& path, Options options);
   static Result<ContextReader> FromFile(RawFile file, Which which);
+  // To be read. kInvalidInput where there is none, which names PATH.partial where that is there.
+  static Result<RawFile> OpenFile(const std::string& path, bool direct);
 
   const ContextHeader& header() const { return frame_.header; }
   const ContextContents& contents() const { return chain_.contents; }

@@ -179,12 +179,5 @@ TEST_F(Foreseen, InVainLeavesFirst) {
   EXPECT_EQ(NearOfOthers(), before);
 }
 
-TEST_F(Foreseen, NotInVainWhereAForkIsAboutToReadIt) {
-  Plan(sequence_.Fork(), {2});
-  Plan(sequence_, {3, 4, 5, 6});
-  for (const int64_t page : {3, 4, 5, 6}) sequence_.Stored(0, 0, page);
-  EXPECT_TRUE(Near(2));
-}
-
 }  // namespace
 }  // namespace longheads

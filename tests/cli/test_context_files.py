@@ -759,6 +759,7 @@ class Interrupted(Case):
         self.assertEqual(list(contents(self.folder)), [partial.name])
         self.refused(ingest(self.file, "another text", *self.SLOW), partial, "another text", "--restart")
         self.refused(ask(partial, "who?"), partial, "no finished text")
+        self.refused(ask(self.file, "who?"), self.file, partial, "the same command again")
         # With the types that it began with, whatever "auto" would take now.
         self.must([word for word in ingest(self.file, text, *self.SLOW) if word not in ("--compute", "f32")])
         self.assertEqual(contents(self.folder), {"book.lhctx": digest(whole)})
