@@ -67,6 +67,10 @@ class KvPage {
   Io io_ = Io::kNone;
   Ahead ahead_ = Ahead::kNo;
   bool packs_ = true;  // as far as is known: it was never tried in vain
+  // A bit for each of the last rounds (KvPool::IsOfThisRound) up to planned_at_, the lowest for the newest:
+  // whether a plan named it.
+  static constexpr uint32_t kRounds = 8;
+  uint8_t named_ = 0;
   // How many generated tokens' plans named it since it came, up to kMostPlans, less how often it was passed
   // over since: what is read again and again stays longer than what was read last. kUnplanned: none did.
   static constexpr int8_t kUnplanned = -1;

@@ -552,6 +552,7 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked, int64_t n_te
   for (KvPage* const page : pages) {
     if (n_reading_ >= most_frames_ / 2) break;
     if (page->frame_ || page->packed_ || page->io_ != KvPage::Io::kNone || !page->file_) continue;
+    if (asked == Asked::kLikely && !IsLikely(*page)) continue;
     PageFrame frame, packed;
     const auto room_in = [&](FrameStore& store) {
       PageFrame room = FreeFrame(store);
@@ -590,9 +591,16 @@ void KvPool::CountPlan(std::span<KvPage* const> pages, int64_t n_texts) {
   n_round_ = static_cast<uint32_t>(geometry_.n_layers * geometry_.n_kv_heads * n_texts);
   for (KvPage* const page : pages) {
     if (page->planned_at_ == n_plans_) continue;  // several heads name it
+    page->named_ = static_cast<uint8_t>(NamedUntilNow(*page) | 1);
     page->planned_at_ = n_plans_;
     if (page->plans_ < KvPage::kMostPlans) ++page->plans_;
   }
+}
+
+uint8_t KvPool::NamedUntilNow(const KvPage& page) const {
+  if (n_round_ == 0) return page.named_;
+  const uint32_t rounds = (n_plans_ - page.planned_at_ + n_round_ / 2) / n_round_;
+  return rounds < KvPage::kRounds ? static_cast<uint8_t>(page.named_ << rounds) : uint8_t{0};
 }
 
 void KvPool::AddKeeper(KvPage& page, int change) {

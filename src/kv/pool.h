@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -137,9 +138,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   const std::byte* Peek(KvPage& page, int64_t offset) const;
 
   // These will be asked for soon, in this order: for certain, likely or perhaps. Those that are in memory
-  // stay before others; the rest is sent for, as much as there is room for, what perhaps will be asked for
-  // only where it drives out nothing. kAgain: for certain, by a generated token, and by others like it: what
-  // several of them named stays before what one named later. Nothing where pages do not leave memory.
+  // stay before others; the rest is sent for, as much as there is room for: of what is likely those that most
+  // of the last tokens read, of what perhaps will be asked for those that drive out nothing. kAgain: for
+  // certain, by a generated token, and by others like it: what several of them named stays before what one
+  // named later. Nothing where pages do not leave memory.
   enum class Asked : uint8_t { kAgain, kForCertain, kLikely, kPerhaps };
   void ReadAhead(std::span<KvPage* const> pages, Asked asked) { ReadAhead(pages, asked, 1, {}); }
   // kAgain: by a token of one of so many texts, which go through the layers together. What of `foreseen` came
@@ -278,6 +280,15 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
            n_plans_ - page.planned_at_ <= n_round_ + n_round_ / 8;
   }
   PageFrame EvictDone(bool spare_kept, const FrameStore* from);
+  // In how many of the last eight rounds plans named it. Of LongHeads' pages the next round's name those that
+  // six did with three chances in four, and those that the newest alone did with one in three.
+  static constexpr int kMostRounds = 6;
+  int NamedRounds(const KvPage& page) const { return std::popcount(NamedUntilNow(page)); }
+  uint8_t NamedUntilNow(const KvPage& page) const;
+  // As far as is known: a page that no plan named yet may be.
+  bool IsLikely(const KvPage& page) const {
+    return page.planned_at_ == 0 || NamedRounds(page) >= kMostRounds;
+  }
   // A frame of `store` that others left, or for which they made room; none where no page can leave.
   PageFrame Vacate(FrameStore& store, Evict which);
   // Sends filled pages to disk, those used longest ago first, as many as may be under way; open ones where

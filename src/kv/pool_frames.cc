@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kMostChances = 64;
 // And that one looks at, from the newest on, for one that is done with.
 constexpr int64_t kMostLooks = 1024;
+// How many of those one chooses from.
+constexpr int kChosenFrom = 32;
 // Frames for pages that are read to be packed: the least that there may be, and how many of them the pages
 // that tokens are added to leave alone.
 constexpr int64_t kLeastLanding = 8;
@@ -138,16 +140,20 @@ PageFrame KvPool::EvictDone(bool spare_kept, const FrameStore* from) {
   if (none_at == n_plans_) return {};
   const uint32_t n_of_layer = n_round_ / static_cast<uint32_t>(geometry_.n_layers);
   KvPage* next = newest_;
+  KvPage* rarest = nullptr;
+  int n_found = 0;
   for (int64_t n = 0; next != nullptr && n < kMostLooks; ++n) {
     KvPage* const page = std::exchange(next, next->older_);
     // Neither what this layer may still read nor what comes next, nor what is to stay for another round.
     const uint32_t since = n_plans_ - page->planned_at_;
     const bool is_done =
         IsOfThisRound(*page) ? since >= n_of_layer && since < n_round_ / 2 : page->plans_ <= 0;
-    if (!is_done || page->planned() || !MayLeave(*page, spare_kept)) continue;
+    if (!is_done || page->planned() || page->pinned() || !MayLeave(*page, spare_kept)) continue;
     if (from != nullptr && page->frame_.store() != from) continue;
-    if (PageFrame left = Leave(*page, spare_kept)) return left;
+    if (rarest == nullptr || NamedRounds(*page) < NamedRounds(*rarest)) rarest = page;
+    if (++n_found == kChosenFrom) break;
   }
+  if (rarest != nullptr) return Leave(*rarest, spare_kept);
   none_at = n_plans_;
   return {};
 }

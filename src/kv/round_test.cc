@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -54,10 +55,7 @@ void Fill(KvSequence& sequence) {
 
 // A token of each sequence, which go through the layers together. `foresees`: the next layer's pages are sent
 // for, before it has chosen them, as the last token chose.
-void Generate(std::span<KvSequence> sequences, int64_t first_page, bool foresees) {
-  std::vector<int64_t> pages(kRead);
-  std::iota(pages.begin(), pages.end(), first_page);
-  pages.push_back(first_page);  // as where several heads name it
+void Generate(std::span<KvSequence> sequences, const std::vector<int64_t>& pages, bool foresees) {
   KvPool& pool = *sequences[0].pool();
   const int64_t n_layers = pool.geometry().n_layers;
   for (int64_t layer = 0; layer < n_layers; ++layer) {
@@ -79,13 +77,23 @@ void Generate(std::span<KvSequence> sequences, int64_t first_page, bool foresees
   }
 }
 
+// kRead pages side by side, one of them named twice, as where several heads name it.
+std::vector<int64_t> From(int64_t first_page) {
+  std::vector<int64_t> pages(kRead);
+  std::iota(pages.begin(), pages.end(), first_page);
+  pages.push_back(first_page);
+  return pages;
+}
+
 // Pages that came from disk, for a token of each sequence on average, behind the first ones.
-uint64_t Brought(std::span<KvSequence> sequences, int64_t first_page, bool foresees) {
+uint64_t Brought(std::span<KvSequence> sequences, bool foresees,
+                 const std::function<std::vector<int64_t>(int64_t token)>& pages) {
   KvPool& pool = *sequences[0].pool();
-  for (int i = 0; i < 4; ++i) Generate(sequences, first_page, foresees);
+  constexpr int kFirst = 8;
+  for (int i = 0; i < kFirst; ++i) Generate(sequences, pages(i), foresees);
   const KvTraffic before = pool.traffic();
-  constexpr int kTokens = 5;
-  for (int i = 0; i < kTokens; ++i) Generate(sequences, first_page, foresees);
+  constexpr int kTokens = 10;
+  for (int i = 0; i < kTokens; ++i) Generate(sequences, pages(kFirst + i), foresees);
   return (pool.traffic() - before).bytes_read / static_cast<uint64_t>(pool.geometry().PageStride()) / kTokens;
 }
 
@@ -102,7 +110,7 @@ TEST(KvRound, MemoryHoldsWhatItHasRoomForOfWhatEachTokenReads) {
         const uint64_t least = n * (kTables * kRead - kRoom);
         // Tokens that then read others have no less room.
         for (const int64_t first_page : {2, 10}) {
-          const uint64_t brought = Brought(sequences, first_page, foresees);
+          const uint64_t brought = Brought(sequences, foresees, [&](int64_t) { return From(first_page); });
           EXPECT_LE(brought, least + n * kAtOnce);
           if (pool->packs()) continue;  // more of them have room
           EXPECT_GE(brought, least);
@@ -112,13 +120,32 @@ TEST(KvRound, MemoryHoldsWhatItHasRoomForOfWhatEachTokenReads) {
   }
 }
 
+// Memory holds what every token reads, and hardly more: that is left to what tokens read by turns.
+TEST(KvRound, WhatMostTokensReadStays) {
+  constexpr int64_t kByAll = 5;
+  constexpr int64_t kByTurns = 3;
+  constexpr int64_t kBeside = 8;
+  const auto pool = PoolWith(kByAll * kTables + kBeside + kEnds * kTables);
+  std::vector<KvSequence> sequences;
+  sequences.emplace_back(pool);
+  Fill(sequences[0]);
+  const uint64_t brought = Brought(sequences, /*foresees=*/false, [](int64_t token) {
+    std::vector<int64_t> pages;
+    for (int64_t i = 0; i < kByTurns; ++i) pages.push_back(2 + (kByTurns * token + i) % 10);
+    for (int64_t i = 0; i < kByAll; ++i) pages.push_back(12 + i);
+    return pages;
+  });
+  EXPECT_GT(brought, 0);
+  EXPECT_LE(brought, kByTurns * kTables);
+}
+
 // What a prompt has just read it reads again, whatever the last answer's tokens read.
 TEST(KvRound, APromptsOwnPagesStay) {
   const auto pool = PoolWith(kRoom + kEnds * kTables);
   std::vector<KvSequence> sequences;
   sequences.emplace_back(pool);
   Fill(sequences[0]);
-  for (int i = 0; i < 3; ++i) Generate(sequences, 2, /*foresees=*/true);
+  for (int i = 0; i < 8; ++i) Generate(sequences, From(2), /*foresees=*/true);
   const std::vector<int64_t> pages = {12, 13, 14, 15};
   const auto read = [&] {
     for (int64_t table = 0; table < kTables / 2; ++table) {
@@ -132,26 +159,39 @@ TEST(KvRound, APromptsOwnPagesStay) {
   EXPECT_EQ((pool->traffic() - before).bytes_read, 0);
 }
 
-// The last token read pages 2 and 3 of the first table, which left and were foreseen for the next.
+// Of the first table the last eight tokens read page 2, and more and more of them 3, 4 and 5. All left.
 class Foreseen : public testing::Test {
  protected:
   void SetUp() override {
     Fill(sequence_);
-    Plan(sequence_, {2, 3});
-    sequence_.Remember(0, 0, std::vector<int64_t>{2, 3}, {});
+    for (const std::vector<int64_t>& pages : std::initializer_list<std::vector<int64_t>>{
+             {2, 5}, {2, 5}, {2, 3, 5}, {2, 3, 4, 5}, {2, 3, 4}, {2, 3, 4}, {2, 3, 4}, {2, 3, 4}}) {
+      Round(pages);
+    }
     for (int i = 0; i < 4; ++i) {
       ForEachOther(2, 14,
                    [&](int64_t layer, int64_t head, int64_t page) { sequence_.Stored(layer, head, page); });
     }
-    ASSERT_FALSE(Near(2) || Near(3));
+    ASSERT_FALSE(Near(2) || Near(3) || Near(4) || Near(5));
+  }
+  // The newest token read these.
+  void Expect(const std::vector<int64_t>& pages) {
+    sequence_.Remember(0, 0, pages, {});
     sequence_.Expect(0);
-    pool_->traffic();  // they are there now
-    ASSERT_TRUE(Near(2) && Near(3));
+    pool_->traffic();  // what is on its way is there now
   }
   template <typename Fn>
   static void ForEachOther(int64_t begin, int64_t end, Fn fn) {
     for (int64_t table = 1; table < kTables; ++table) {
       for (int64_t page = begin; page < end; ++page) fn(table / 2, table % 2, page);
+    }
+  }
+  // Of tokens' plans for all tables: these pages of the first.
+  void Round(const std::vector<int64_t>& pages) {
+    Plan(sequence_, pages);
+    const std::vector<int64_t> others = {2};
+    for (int64_t table = 1; table < kTables; ++table) {
+      sequence_.WillRead(table / 2, table % 2, others, KvSequence::For::kToken);
     }
   }
   static void Plan(const KvSequence& sequence, std::vector<int64_t> pages) {
@@ -170,7 +210,16 @@ class Foreseen : public testing::Test {
   KvSequence sequence_{pool_};
 };
 
+TEST_F(Foreseen, AreThosePagesThatMostTokensRead) {
+  Expect({2, 3, 4, 5, 6});
+  EXPECT_TRUE(Near(2) && Near(3));
+  EXPECT_FALSE(Near(4) || Near(5));
+  EXPECT_TRUE(Near(6));  // what a prompt read last: no token has read it or another instead
+}
+
 TEST_F(Foreseen, InVainLeavesFirst) {
+  Expect({2, 3});
+  ASSERT_TRUE(Near(2) && Near(3));
   const std::vector<KvPage*> before = NearOfOthers();
   Plan(sequence_, {3, 4});
   sequence_.Stored(0, 0, 4);
