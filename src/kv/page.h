@@ -67,8 +67,8 @@ class KvPage {
   Io io_ = Io::kNone;
   Ahead ahead_ = Ahead::kNo;
   bool packs_ = true;  // as far as is known: it was never tried in vain
-  // A bit for each of the last rounds (KvPool::IsOfThisRound) up to planned_at_, the lowest for the newest:
-  // whether a plan named it.
+  // Whether plans named it: a bit for each of the eight rounds (KvPool::IsOfThisRound) that end with the one
+  // of planned_at_, which has the lowest.
   static constexpr uint32_t kRounds = 8;
   uint8_t named_ = 0;
   // How many generated tokens' plans named it since it came, up to kMostPlans, less how often it was passed

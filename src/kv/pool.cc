@@ -552,23 +552,24 @@ void KvPool::ReadAhead(std::span<KvPage* const> pages, Asked asked, int64_t n_te
   for (KvPage* const page : pages) {
     if (n_reading_ >= most_frames_ / 2) break;
     if (page->frame_ || page->packed_ || page->io_ != KvPage::Io::kNone || !page->file_) continue;
-    if (asked == Asked::kLikely && !IsLikely(*page)) continue;
+    const bool drives_out = certain || (asked == Asked::kLikely && IsLikely(*page));
     PageFrame frame, packed;
     const auto room_in = [&](FrameStore& store) {
       PageFrame room = FreeFrame(store);
-      return room || asked == Asked::kPerhaps ? std::move(room) : Vacate(store, Evict::kSparingKept);
+      return room || !drives_out ? std::move(room) : Vacate(store, Evict::kSparingKept);
     };
     try {
       const bool lands = landing_.n_free() > 0 || landing_.n_frames() < MostLanding();
       const bool is_short = FrameBytes() > most_bytes_ / 16 * 15;
       const bool packed_too = packs() && page->packs_ && lands && is_short;
       if (packed_too) packed = room_in(packed_);
-      if (packed || !packed_too || asked != Asked::kPerhaps) frame = room_in(packed ? landing_ : frames_);
+      if (packed || !packed_too || drives_out) frame = room_in(packed ? landing_ : frames_);
     } catch (const std::bad_alloc&) {  // those who need the page hear of it
     }
     if (!frame) {
       if (packed) GiveBack(std::move(packed));
       if (asked == Asked::kPerhaps) break;
+      if (!drives_out) continue;
       WriteSome(lock, /*open_too=*/n_writing_ == 0);
       break;
     }

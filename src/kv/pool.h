@@ -138,10 +138,10 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
   const std::byte* Peek(KvPage& page, int64_t offset) const;
 
   // These will be asked for soon, in this order: for certain, likely or perhaps. Those that are in memory
-  // stay before others; the rest is sent for, as much as there is room for: of what is likely those that most
-  // of the last tokens read, of what perhaps will be asked for those that drive out nothing. kAgain: for
-  // certain, by a generated token, and by others like it: what several of them named stays before what one
-  // named later. Nothing where pages do not leave memory.
+  // stay before others; the rest is sent for, as much as there is room for, but only where it drives out
+  // nothing what perhaps will be asked for, and what is likely to be and was not by most of the last tokens.
+  // kAgain: for certain, by a generated token, and by others like it: what several of them named stays before
+  // what one named later. Nothing where pages do not leave memory.
   enum class Asked : uint8_t { kAgain, kForCertain, kLikely, kPerhaps };
   void ReadAhead(std::span<KvPage* const> pages, Asked asked) { ReadAhead(pages, asked, 1, {}); }
   // kAgain: by a token of one of so many texts, which go through the layers together. What of `foreseen` came
@@ -280,15 +280,12 @@ class KvPool : public std::enable_shared_from_this<KvPool> {
            n_plans_ - page.planned_at_ <= n_round_ + n_round_ / 8;
   }
   PageFrame EvictDone(bool spare_kept, const FrameStore* from);
-  // In how many of the last eight rounds plans named it. Of LongHeads' pages the next round's name those that
-  // six did with three chances in four, and those that the newest alone did with one in three.
-  static constexpr int kMostRounds = 6;
-  int NamedRounds(const KvPage& page) const { return std::popcount(NamedUntilNow(page)); }
+  // KvPage::named_, of the eight rounds that end with the present one.
   uint8_t NamedUntilNow(const KvPage& page) const;
-  // As far as is known: a page that no plan named yet may be.
-  bool IsLikely(const KvPage& page) const {
-    return page.planned_at_ == 0 || NamedRounds(page) >= kMostRounds;
-  }
+  // Whether a page that a plan of the last token named will be named again: most of the tokens before it read
+  // it, too. Of LongHeads' pages the next token reads three of four that six of eight did, and half of those
+  // that four did: such readings would take the disk from what is wanted.
+  static bool IsLikely(const KvPage& page) { return std::popcount(page.named_) >= 6; }
   // A frame of `store` that others left, or for which they made room; none where no page can leave.
   PageFrame Vacate(FrameStore& store, Evict which);
   // Sends filled pages to disk, those used longest ago first, as many as may be under way; open ones where

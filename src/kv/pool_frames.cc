@@ -1,6 +1,7 @@
 // Where in memory pages of a store lie: who leaves for whom, and what lies packed.
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -12,10 +13,10 @@ namespace {
 
 // Pages that one look for room moves at most, or that one asks to move to the front, while everybody waits.
 constexpr int64_t kMostChances = 64;
-// And that one looks at, from the newest on, for one that is done with.
+// And that one looks at, from the newest on, for one that is done with: so many to choose from, and more
+// until there is one.
+constexpr int64_t kLooks = 128;
 constexpr int64_t kMostLooks = 1024;
-// How many of those one chooses from.
-constexpr int kChosenFrom = 32;
 // Frames for pages that are read to be packed: the least that there may be, and how many of them the pages
 // that tokens are added to leave alone.
 constexpr int64_t kLeastLanding = 8;
@@ -139,10 +140,10 @@ PageFrame KvPool::EvictDone(bool spare_kept, const FrameStore* from) {
   uint32_t& none_at = none_done_at_[from != nullptr ? 1 : 0];
   if (none_at == n_plans_) return {};
   const uint32_t n_of_layer = n_round_ / static_cast<uint32_t>(geometry_.n_layers);
-  KvPage* next = newest_;
   KvPage* rarest = nullptr;
-  int n_found = 0;
-  for (int64_t n = 0; next != nullptr && n < kMostLooks; ++n) {
+  int fewest = 0;
+  KvPage* next = newest_;
+  for (int64_t n = 0; next != nullptr && n < (rarest != nullptr ? kLooks : kMostLooks); ++n) {
     KvPage* const page = std::exchange(next, next->older_);
     // Neither what this layer may still read nor what comes next, nor what is to stay for another round.
     const uint32_t since = n_plans_ - page->planned_at_;
@@ -150,10 +151,12 @@ PageFrame KvPool::EvictDone(bool spare_kept, const FrameStore* from) {
         IsOfThisRound(*page) ? since >= n_of_layer && since < n_round_ / 2 : page->plans_ <= 0;
     if (!is_done || page->planned() || page->pinned() || !MayLeave(*page, spare_kept)) continue;
     if (from != nullptr && page->frame_.store() != from) continue;
-    if (rarest == nullptr || NamedRounds(*page) < NamedRounds(*rarest)) rarest = page;
-    if (++n_found == kChosenFrom) break;
+    const int n_named = std::popcount(NamedUntilNow(*page));
+    if (rarest != nullptr && n_named >= fewest) continue;
+    rarest = page;
+    fewest = n_named;
   }
-  if (rarest != nullptr) return Leave(*rarest, spare_kept);
+  if (rarest != nullptr) return Leave(*rarest, spare_kept);  // unless somebody pins it now
   none_at = n_plans_;
   return {};
 }

@@ -79,8 +79,8 @@ class KvSequence {
   // next block did, of this sequence or another. Throws std::bad_alloc.
   void KeepForToken(int64_t layer, int64_t kv_head, std::span<const int64_t> pages) const;
   // What the newest token read of a layer and head, and what it nearly read; Expect sends for what is so
-  // remembered of all heads of a layer: for what most of the last tokens read, too, and for what was nearly
-  // read as far as memory is free. One thread at a time for a layer.
+  // remembered of all heads of a layer: where most of the tokens before it did not read it, and for what was
+  // nearly read, as far as memory is free. One thread at a time for a layer.
   void Remember(int64_t layer, int64_t kv_head, std::span<const int64_t> pages,
                 std::span<const int64_t> nearly) const;
   void Expect(int64_t layer) const;

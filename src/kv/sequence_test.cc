@@ -275,6 +275,12 @@ TEST_F(KvSequenceOnDisk, WhatTheLastTokenReadIsSentForAgain) {
   Append(sequence, kPages * kPageTokens - 10);
   Flush(sequence);
   const std::vector<int64_t> read = {20, 21}, nearly = {30};
+  const std::vector<int64_t> otherwise = {0};
+  for (int token = 0; token < 6; ++token) {
+    for (int64_t table = 0; table < 6; ++table) {
+      sequence.WillRead(table / 3, table % 3, table < 3 ? otherwise : read, KvSequence::For::kToken);
+    }
+  }
   for (int64_t head = 0; head < 3; ++head) sequence.Remember(1, head, read, nearly);
   const auto come = [&](int64_t page) {
     for (int64_t head = 0; head < 3; ++head) {
@@ -285,7 +291,7 @@ TEST_F(KvSequenceOnDisk, WhatTheLastTokenReadIsSentForAgain) {
     }
     return true;
   };
-  Use(sequence, 35, 50);
+  for (int i = 0; i < 4; ++i) Use(sequence, 35, 50);
   ASSERT_FALSE(sequence.IsNear(1, 0, 20));
   const KvTraffic before = pool_->traffic();
   sequence.Expect(1);
