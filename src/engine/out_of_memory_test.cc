@@ -8,6 +8,7 @@
 #include "tests/support/allocations.h"
 #include "tests/support/gguf_builder.h"
 #include "tests/support/model_file.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/tiny_transformer.h"
 
 namespace longheads {
@@ -21,7 +22,8 @@ class OutOfMemoryTest : public testing::TestWithParam<const char*> {
   std::unique_ptr<Engine> Load() const { return std::move(*Engine::Load(options_)); }
 
   // After prepare(), calls attempt() with the k-th of its allocations failing and then check(succeeded), for
-  // k = 1, 2, ... until it makes fewer; from `all` on only for each stride-th k.
+  // k = 1, 2, ... until it makes fewer; from `all` on only for each stride-th k. Sanitized, a quarter of
+  // each.
   struct Steps {
     int64_t all;
     int64_t stride;
@@ -29,7 +31,7 @@ class OutOfMemoryTest : public testing::TestWithParam<const char*> {
   template <typename Prepare, typename Attempt, typename Check>
   void FailEach(Steps steps, const Prepare& prepare, const Attempt& attempt, const Check& check) {
     int64_t n_reported = 0;
-    for (int64_t k = 1;; k += k < steps.all ? 1 : steps.stride) {
+    for (int64_t k = 1;; k += (kSanitized ? 4 : 1) * (k < steps.all ? 1 : steps.stride)) {
       SCOPED_TRACE("allocation " + std::to_string(k) + " fails");
       prepare();
       FailAllocation(k);

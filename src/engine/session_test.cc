@@ -489,6 +489,7 @@ TEST(Sessions, GoBackBehindMoreTextThanTheirWindowsHold) {
       };
       const Session whole = read(kLong);
       for (const int64_t n : {1400, 1666, 1792, 1900, 2048, 2100, 2304, 2500, 3000}) {
+        if (kSanitized && n != 1666 && n != 2048 && n != 2304) continue;
         Session fresh = read(n);
         Session cancelled = (*engine)->Fork(fresh);
         const std::vector<float> expected = go_on(fresh);

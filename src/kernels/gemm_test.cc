@@ -10,6 +10,7 @@
 
 #include "tensor/tensor.h"
 #include "tests/support/emulated_amx.h"
+#include "tests/support/sanitized.h"
 
 namespace longheads {
 namespace {
@@ -105,6 +106,7 @@ TEST_P(GemmTest, ARowDoesNotFeelItsPlaceInTheTile) {
   for (const ComputeType type : Types()) {
     for (const auto& [k, n] :
          {std::pair<int64_t, int64_t>{576, 576}, {1536, 576}, {576, 1536}, {64, 200}, {100, 24}}) {
+      if (kSanitized && k != n && k > 100) continue;
       const Product product(*GetParam().table, k, n, type);
       const std::vector<float> x = RandomRows(k);
       std::vector<float> whole(Gemm::kTileRows * n);

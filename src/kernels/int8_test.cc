@@ -13,6 +13,7 @@
 #include "kernels/quantised.h"
 #include "tests/support/emulated_amx.h"
 #include "tests/support/random_weights.h"
+#include "tests/support/sanitized.h"
 
 namespace longheads {
 namespace {
@@ -220,6 +221,7 @@ TEST(Int8Multiply, GivesTheSameBitsInEveryImplementationForAnyNumberOfRows) {
       for (const int64_t n : {1, 15, 16, 17, 50}) {
         const Int8Weights weights = Packed(type, RandomWeights(random, type, n * k), n, k);
         for (const int64_t n_rows : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 16, 31, 32, 33, 50, 64}) {
+          if (kSanitized && n_rows % 2 == 0 && n_rows != 50) continue;
           const Quantised x = Quantise(Ref(), Normal(random, n_rows * k), k);
           const std::vector<float> expected = Product(Ref(), weights, x);
           for (const auto& candidate : Candidates()) {

@@ -20,6 +20,7 @@
 #include "kv/pool.h"
 #include "kv/reservation.h"
 #include "tests/support/allocations.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/small_pages.h"
 
 namespace longheads {
@@ -459,7 +460,7 @@ TEST_P(PackingTest, NothingIsLostWhereMemoryFails) {
   constexpr int kPages = 2 * kFrames;
   const std::vector<Numbers> contents = ContentsOf(kPages);
   int64_t n_failed = 0;
-  for (int64_t k = 1;; ++k) {
+  for (int64_t k = 1;; k += kSanitized ? 3 : 1) {
     Store store(contents, GetParam());
     for (int i = 0; i < kPages; ++i) store.Write(i);
     store.Flush();
@@ -491,7 +492,7 @@ TEST_P(PackingTest, WhatIsWrittenIsThereWhereMemoryFails) {
   constexpr int kPages = 2 * kFrames;
   const std::vector<Numbers> contents = ContentsOf(kPages);
   int64_t n_failed = 0;
-  for (int64_t k = 1;; k += k < 32 ? 1 : k / 8) {
+  for (int64_t k = 1;; k += kSanitized ? k / 3 + 1 : k < 32 ? 1 : k / 8) {
     Store store(contents, GetParam());
     std::vector<KvPage*> all;
     for (const auto& page : store.pages) all.push_back(page.get());

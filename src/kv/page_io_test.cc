@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <barrier>
@@ -18,6 +17,7 @@
 
 #include "base/memory.h"
 #include "kv/page_file.h"
+#include "tests/support/all_are.h"
 
 namespace longheads {
 namespace {
@@ -29,8 +29,7 @@ class PageIoTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const auto is_there = [](const PageTransfer& transfer) {
-      const auto holds = static_cast<std::byte>(transfer.offset / kBlock);
-      return std::ranges::all_of(transfer.bytes, [&](std::byte b) { return b == holds; });
+      return AllAre(transfer.bytes, static_cast<std::byte>(transfer.offset / kBlock));
     };
     const auto done = [this, is_there](const PageTransfer& transfer, const Status& status) {
       if (!status || !is_there(transfer)) ++n_wrong_;
@@ -94,7 +93,8 @@ TEST_P(PageIoTest, ManyTakeEndsAndEachIsHeardOfOnce) {
         together.arrive_and_wait();  // so that the last end of a round is nobody else's
         std::array<PageTransfer, kTogether> readings;
         for (std::size_t i = 0; i < kTogether; ++i) readings[i] = Reading(t * kTogether + i, n_ended[t]);
-        for (const PageTransfer& reading : readings) std::ranges::fill(reading.bytes, std::byte{0xff});
+        for (const PageTransfer& reading : readings)
+          std::memset(reading.bytes.data(), 0xff, reading.bytes.size());
         io_->Submit(readings);
         for (;;) {
           const uint64_t heard = io_->n_heard();
@@ -140,7 +140,7 @@ TEST_P(LandingTest, WhatEndsWhileSomebodyTakesItIsHeardOfOnce) {
   for (; n_met < 20 && Clock::now() < latest; ++n_read) {
     const PageTransfer reading =
         Reading(n_read % 2 == 0 ? 4 : 3, n_ended_);  // the one is taken, the other not
-    std::ranges::fill(reading.bytes, std::byte{0xff});
+    std::memset(reading.bytes.data(), 0xff, reading.bytes.size());
     io_->Submit(std::array{reading});
     while (n_ended_ == n_read && Clock::now() < latest) io_->TakeEnded();
     ASSERT_EQ(n_ended_, n_read + 1);

@@ -22,6 +22,7 @@
 
 #include "kv/reservation.h"
 #include "kv/sequence.h"
+#include "tests/support/all_are.h"
 #include "tests/support/allocations.h"
 #include "tests/support/small_pages.h"
 
@@ -86,10 +87,8 @@ struct Store {
   }
   bool Holds(KvPage& page, int value) const {
     const PinnedPage pinned = pool->Read(page);
-    for (int64_t i = 0; i < kGeometry.PageBytes(); ++i) {
-      if (pinned.data()[i] != static_cast<std::byte>(value)) return false;
-    }
-    return true;
+    return AllAre({pinned.data(), static_cast<std::size_t>(kGeometry.PageBytes())},
+                  static_cast<std::byte>(value));
   }
   std::vector<std::shared_ptr<KvPage>> Filled(int n) const {
     std::vector<std::shared_ptr<KvPage>> pages;
@@ -242,8 +241,8 @@ TEST(KvPool, NewPagesHoldZeros) {
       for (const auto& page : pool->Acquire(n, by)) {
         const PinnedPage pinned = pool->Write(*page, /*fills=*/true);
         const auto bytes = std::span(pinned.data(), static_cast<std::size_t>(kGeometry.PageBytes()));
-        ASSERT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; }));
-        std::ranges::fill(bytes, std::byte{0xFF});
+        ASSERT_TRUE(AllAre(bytes, std::byte{0}));
+        std::memset(bytes.data(), 0xFF, bytes.size());
       }
     }
   }
