@@ -24,15 +24,37 @@ function(longheads_optimise_little target)
   endif()
 endfunction()
 
-# longheads_library(base SOURCES a.cc b.cc DEPENDS tensor fmt::fmt). COLD: longheads_optimise_little. FUZZED: fuzzers that
-# `make test` runs see which of its branches they reach.
+# For sources whose headers and templates are nearly all of what they take to compile: six at a time take little longer than
+# one. What they keep to themselves has to have names of its own, then.
+function(longheads_compile_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+endfunction()
+
+# What most libraries include, compiled once for those with COMMON_HEADERS.
+file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/common_headers.cc CONTENT "")
+add_library(longheads_common_headers OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/common_headers.cc)
+target_link_libraries(longheads_common_headers PRIVATE longheads_options fmt::fmt tl::expected)
+set(longheads_common_headers_list <fmt/format.h> <tl/expected.hpp>
+    <algorithm> <atomic> <filesystem> <functional> <memory> <mutex> <optional> <span> <string> <vector>)
+target_precompile_headers(longheads_common_headers PRIVATE ${longheads_common_headers_list})
+
+# longheads_library(base SOURCES a.cc b.cc DEPENDS tensor fmt::fmt). COLD: longheads_optimise_little. TOGETHER:
+# longheads_compile_together. FUZZED: fuzzers that `make test` runs see which of its branches they reach.
 function(longheads_library name)
-  cmake_parse_arguments(ARG "COLD;FUZZED" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "COLD;COMMON_HEADERS;FUZZED;TOGETHER" "" "SOURCES;DEPENDS" ${ARGN})
   if(ARG_SOURCES)
     add_library(longheads_${name} STATIC ${ARG_SOURCES})
     target_link_libraries(longheads_${name} PUBLIC longheads_options ${ARG_DEPENDS})
     if(ARG_COLD)
       longheads_optimise_little(longheads_${name})
+    endif()
+    if(ARG_COMMON_HEADERS AND ARG_FUZZED)  # clang takes no headers that are not compiled for fuzzers
+      target_precompile_headers(longheads_${name} PRIVATE ${longheads_common_headers_list})
+    elseif(ARG_COMMON_HEADERS)
+      target_precompile_headers(longheads_${name} REUSE_FROM longheads_common_headers)
+    endif()
+    if(ARG_TOGETHER)
+      longheads_compile_together(longheads_${name})
     endif()
     if(ARG_FUZZED AND LONGHEADS_FUZZ)
       target_compile_options(longheads_${name} PRIVATE -fsanitize=fuzzer-no-link)
@@ -57,9 +79,10 @@ function(longheads_test_headers name)
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_headers.cc)
   target_link_libraries(${name} PRIVATE longheads_options fmt::fmt GTest::gtest nlohmann_json::nlohmann_json)
   longheads_optimise_little(${name} ${ARGN})
-  target_precompile_headers(${name} PRIVATE <gtest/gtest.h> <nlohmann/json.hpp> <fmt/format.h>
-                            <algorithm> <functional> <map> <memory> <random> <span> <string> <vector>)
+  target_precompile_headers(${name} PRIVATE ${longheads_test_headers_list})
 endfunction()
+set(longheads_test_headers_list <gtest/gtest.h> <nlohmann/json.hpp> <fmt/format.h>
+    <algorithm> <functional> <map> <memory> <random> <span> <string> <vector>)
 file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/test_headers.cc CONTENT "")
 longheads_test_headers(longheads_test_headers)
 longheads_test_headers(longheads_computing_test_headers COMPUTES)
@@ -78,10 +101,11 @@ endif()
 # THREADED are the sources whose tests work on several threads: a build under the thread sanitizer has these alone (of
 # their tests what passes THREADED_FILTER, gtest's) and labels them threads. SANITIZED programs are built and
 # run under sanitizers alone: no number there depends on how they are optimised. COMPUTES: as longheads_optimise_little says.
+# HEADERS: what most of its sources include beside what most tests do.
 # LABELS default-model is for tests that run the default model; under sanitizers they would take many minutes and reach no
 # code that the tiny models do not, so they are left out.
 function(longheads_test name)
-  cmake_parse_arguments(ARG "SANITIZED;COMPUTES" "TIMEOUT;LABELS;THREADED_FILTER" "SOURCES;THREADED;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "SANITIZED;COMPUTES" "TIMEOUT;LABELS;THREADED_FILTER" "SOURCES;THREADED;DEPENDS;HEADERS" ${ARGN})
   if(ARG_SANITIZED AND NOT LONGHEADS_SANITIZE)
     return()
   endif()
@@ -107,12 +131,17 @@ function(longheads_test name)
   add_executable(${name}_test ${ARG_SOURCES} ${ARG_THREADED})
   target_link_libraries(${name}_test PRIVATE longheads_options ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE LONGHEADS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set(headers longheads_test_headers)
+  set(computes "")
   if(ARG_COMPUTES AND NOT CMAKE_BUILD_TYPE STREQUAL Release)
-    longheads_optimise_little(${name}_test COMPUTES)
-    target_precompile_headers(${name}_test REUSE_FROM longheads_computing_test_headers)
+    set(headers longheads_computing_test_headers)
+    set(computes COMPUTES)
+  endif()
+  longheads_optimise_little(${name}_test ${computes})
+  if(ARG_HEADERS)
+    target_precompile_headers(${name}_test PRIVATE ${longheads_test_headers_list} ${ARG_HEADERS})
   else()
-    longheads_optimise_little(${name}_test)
-    target_precompile_headers(${name}_test REUSE_FROM longheads_test_headers)
+    target_precompile_headers(${name}_test REUSE_FROM ${headers})
   endif()
   # Parameters without their values, which gtest prints as bytes: names are the same in every build.
   gtest_discover_tests(${name}_test TEST_PREFIX ${longheads_test_prefix}${name}. NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60

@@ -38,7 +38,7 @@ struct RunOptions {
 
 // Every note goes to stderr: stdout carries the answer alone.
 template <typename... Args>
-void Note(const RunOptions& options, fmt::format_string<Args...> format, Args&&... args) {
+void NoteUnlessQuiet(const RunOptions& options, fmt::format_string<Args...> format, Args&&... args) {
   if (!options.quiet) WriteNote(fmt::format(format, std::forward<Args>(args)...) + "\n");
 }
 
@@ -46,7 +46,7 @@ void Note(const RunOptions& options, fmt::format_string<Args...> format, Args&&.
 Result<std::string> ReadPrompt(const RunOptions& options) {
   LH_ASSIGN(std::string text, ReadText(options.input));
   if (!options.question.empty()) {
-    if (text.empty()) Note(options, "note: the text is empty; the question is all that is read");
+    if (text.empty()) NoteUnlessQuiet(options, "note: the text is empty; the question is all that is read");
     text += (text.empty() ? "" : "\n\n") + options.question;
   }
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
@@ -54,14 +54,14 @@ Result<std::string> ReadPrompt(const RunOptions& options) {
   }
   std::string note;
   LH_TRY(CheckUtf8(text, options.replace_invalid, note));
-  if (!note.empty()) Note(options, "{}", note);
+  if (!note.empty()) NoteUnlessQuiet(options, "{}", note);
   return text;
 }
 
 Result<int> Run(const RunOptions& options) {
   LH_TRY(Check(options.answer));
   if (const std::string ignored = WhatHasNoEffect(options.answer); !ignored.empty())
-    Note(options, "note: {}", ignored);
+    NoteUnlessQuiet(options, "note: {}", ignored);
   if (!options.trace.empty()) {
     LH_ASSIGN(const std::string model, FindModel(options.model.model));
     LH_TRY(CheckNotInput("--trace", options.trace, model, "the model file"));
@@ -77,19 +77,21 @@ Result<int> Run(const RunOptions& options) {
     // An unknown template must not silently become a plain prompt.
     if (engine->file().Find("tokenizer.chat_template") != nullptr)
       return Unsupported(engine->chat_template_error());
-    Note(options, "note: the model has no chat template; the text is continued as it stands");
+    NoteUnlessQuiet(options, "note: the model has no chat template; the text is continued as it stands");
   }
   LH_ASSIGN(const std::vector<TokenId> tokens, engine->EncodePrompt(prompt, chat, &interrupt));
   LH_ASSIGN(const std::size_t n_lost, engine->tokenizer().BytesWithoutToken(prompt, &interrupt));
   if (n_lost > 0)
-    Note(options, "note: {} bytes of the text have no token in this vocabulary and are left out", n_lost);
+    NoteUnlessQuiet(options, "note: {} bytes of the text have no token in this vocabulary and are left out",
+                    n_lost);
   const int64_t n_prompt = static_cast<int64_t>(tokens.size());
   const int64_t n_most = n_prompt + options.answer.max_tokens;
   LH_TRY(engine->ExpectText(n_most));
-  Note(options, "{}: {} tokens, {} threads, {}", engine->file().name(), n_prompt, engine->threads(),
-       engine->DescribeKernels());
-  Note(options, "{}", engine->ExplainAttention(n_most));
-  for (const std::string& warning : engine->Warnings(n_most)) Note(options, "warning: {}", warning);
+  NoteUnlessQuiet(options, "{}: {} tokens, {} threads, {}", engine->file().name(), n_prompt,
+                  engine->threads(), engine->DescribeKernels());
+  NoteUnlessQuiet(options, "{}", engine->ExplainAttention(n_most));
+  for (const std::string& warning : engine->Warnings(n_most))
+    NoteUnlessQuiet(options, "warning: {}", warning);
   if (!options.quiet && engine->PlanMemory(n_most).disk > 0) NoteDisk(engine->kv_folder());
   Session session = engine->NewSession();
   LH_TRY(engine->CheckMemory(session, n_most, options.answer.max_tokens));
@@ -156,17 +158,18 @@ Result<int> Run(const RunOptions& options) {
     Print("\n");
   }
   LH_TRY(FlushOutput());
-  Note(options, "read {} tokens in {:.1f} s ({:.0f} tokens/s), wrote {} in {:.1f} s ({:.0f} tokens/s){}",
-       n_prompt, prefill_seconds, prefill_speed, n_answer, decode_seconds, decode_speed,
-       HowItEnded(generated->reason));
+  NoteUnlessQuiet(options,
+                  "read {} tokens in {:.1f} s ({:.0f} tokens/s), wrote {} in {:.1f} s ({:.0f} tokens/s){}",
+                  n_prompt, prefill_seconds, prefill_speed, n_answer, decode_seconds, decode_speed,
+                  HowItEnded(generated->reason));
   if (const std::string traffic = DescribeTraffic(*engine, prefill_seconds + decode_seconds);
       !traffic.empty())
-    Note(options, "{}", traffic);
+    NoteUnlessQuiet(options, "{}", traffic);
   if (const std::string counters = DescribeCounters(*engine, session); !counters.empty())
-    Note(options, "{}", counters);
+    NoteUnlessQuiet(options, "{}", counters);
   if (trace) {
     LH_TRY(trace->Finish(generated->tokens));
-    Note(options, "trace: {}, {}", options.trace, FormatBytes(trace->bytes()));
+    NoteUnlessQuiet(options, "trace: {}, {}", options.trace, FormatBytes(trace->bytes()));
   }
   return generated->reason == StopReason::kCancelled ? kInterruptedStatus : 0;
 }
