@@ -17,7 +17,6 @@ namespace {
 
 constexpr int64_t kMostStars = 100;  // numbers go to 100, each once
 constexpr int64_t kMostSamples = 1000;
-constexpr int64_t kShortest = 200, kLongest = 16 << 20;
 // "100, " where a vocabulary has a token for each digit, and what the list ends with.
 constexpr int64_t kTokensPerStar = 5, kTokensAround = 20;
 
@@ -38,7 +37,7 @@ int64_t MaxNew(const CountingStarsOptions& options, std::size_t n_stars) {
 // The official sizes are words; a line need not have one.
 double ContextWords(const Json& line) {
   const Json size = line.value("context_size", Json(0));
-  return size.is_number() ? std::clamp(size.get<double>(), 0.0, double{kLongest}) : 0;
+  return size.is_number() ? std::clamp(size.get<double>(), 0.0, double{kLongestText}) : 0;
 }
 
 }  // namespace
@@ -185,12 +184,13 @@ TaskKind CountingStarsKind() {
               "stars.\n\nExample:\n"
               "  longheads eval counting-stars --attn 'longheads;esa' --context 16k --stars 16 --out results",
           .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
-            const CountingStarsOptions options{.context = o.Count("context", kShortest, kLongest),
+            constexpr int64_t kShortest = 200;
+            const CountingStarsOptions options{.context = o.Count("context", kShortest, kLongestText),
                                                .n_stars = o.Count("stars", 1, kMostStars),
                                                .n_samples = o.Count("samples", 1, kMostSamples),
                                                .words_per_token = o.Number("words-per-token", 0.01, 10),
                                                .seed = static_cast<uint64_t>(o.Count("seed", 0, INT64_MAX)),
-                                               .max_new = o.Count("predict", 0, kLongest)};
+                                               .max_new = o.Count("predict", 0, kLongestText)};
             LH_TRY(o.status());
             if (o.given("data")) return CountingStarsTask::FromFile(o.Text("data"), options);
             LH_ASSIGN(Haystack haystack, Haystack::Load(o.Text("haystack")));

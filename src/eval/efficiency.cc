@@ -15,9 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kShortest = 200, kLongest = 16 << 20;
-constexpr int64_t kMostRounds = 10000;
-
 // Greedily, whatever ends an answer: every method decodes as many tokens.
 Result<double> TimeDecode(Engine& engine, Session& session, std::vector<float> hidden, int64_t n_tokens,
                           const CancelToken* cancel) {
@@ -117,7 +114,8 @@ TaskKind EfficiencyKind() {
           "'accuracy' is the share of pass keys\nthat a free answer gives.\n\nExample:\n  longheads eval "
           "efficiency --attn 'full;longheads,begin=window' --lengths 4k,16k,32k --out results",
       .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
-        EfficiencyOptions options{.lengths = o.Counts("lengths", kShortest, kLongest),
+        constexpr int64_t kShortest = 200, kMostRounds = 10000;
+        EfficiencyOptions options{.lengths = o.Counts("lengths", kShortest, kLongestText),
                                   .n_repeats = o.Count("repeats", 1, kMostRounds),
                                   .n_decode = o.Count("decode", 1, kMostRounds),
                                   .seed = static_cast<uint64_t>(o.Count("seed", 0, INT64_MAX))};

@@ -7,7 +7,6 @@
 namespace longheads {
 namespace {
 
-constexpr int64_t kLongest = 16 << 20;
 constexpr int64_t kMostSamples = 1000;
 constexpr int64_t kDim = 128;  // of --attn esa
 
@@ -74,9 +73,9 @@ TaskKind EsaRecallKind() {
               "--choose 500 "
               "--out results",
           .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
-            const EsaRecallTaskOptions options{.from = o.Count("from", 1, kLongest),
-                                               .to = o.Count("to", 2, kLongest),
-                                               .k = o.Count("choose", 0, kLongest),
+            const EsaRecallTaskOptions options{.from = o.Count("from", 1, kLongestText),
+                                               .to = o.Count("to", 2, kLongestText),
+                                               .k = o.Count("choose", 0, kLongestText),
                                                .n_samples = o.Count("samples", 1, kMostSamples)};
             if (options.to <= options.from) o.Fail("to", " must lie behind --from");
             LH_TRY(o.status());

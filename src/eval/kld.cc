@@ -12,7 +12,6 @@
 namespace longheads {
 namespace {
 
-constexpr int64_t kShortest = 16, kLongest = 16 << 20;
 constexpr int64_t kMostSamples = 1000;
 
 struct Distribution {
@@ -171,9 +170,10 @@ TaskKind KldKind() {
           "in memory.\n\nExample:\n  longheads eval kld --attn "
           "'longheads,window=2048,begin=window;streaming-llm,recent=2000' --lengths 4k,8k --out results",
       .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
-        KldOptions options{.lengths = o.Counts("lengths", kShortest, kLongest),
+        constexpr int64_t kShortest = 16;
+        KldOptions options{.lengths = o.Counts("lengths", kShortest, kLongestText),
                            .n_samples = o.Count("samples", 1, kMostSamples),
-                           .n_score = o.Count("score", 1, kLongest),
+                           .n_score = o.Count("score", 1, kLongestText),
                            .against = o.Text("against")};
         LH_TRY(o.status());
         const int64_t shortest = *std::ranges::min_element(options.lengths);

@@ -22,8 +22,6 @@ constexpr const char* kExpected = "blue stone";
 
 // Tokens that the published program leaves for the question, the template and the answer.
 constexpr int64_t kBuffer = 200;
-constexpr int64_t kShortest = 300, kLongest = 16 << 20;
-constexpr int64_t kMostRounds = 1000;
 
 double DepthOf(const Sample& sample) { return sample.cell.at("depth").get<double>(); }
 
@@ -220,8 +218,9 @@ TaskKind NeedleKind() {
           "--out "
           "results",
       .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
+        constexpr int64_t kShortest = 300, kMostRounds = 1000;
         NeedleOptions options{
-            .lengths = o.Counts("lengths", kShortest, kLongest),
+            .lengths = o.Counts("lengths", kShortest, kLongestText),
             .depths = NeedleDepths(o.Count("depths", 1, kMostRounds), o.Choice("spacing") == "sigmoid"),
             .n_repeats = o.Count("repeats", 1, kMostRounds),
             .needle = o.Text("needle"),

@@ -17,8 +17,6 @@
 namespace longheads {
 namespace {
 
-constexpr int64_t kShortest = 800, kLongest = 16 << 20;
-constexpr int64_t kMostRounds = 1000;
 constexpr int64_t kTokensPerNeedle = 40;
 
 // The official standard: eleven, each near a tenth.
@@ -205,12 +203,13 @@ TaskKind NeedleBenchKind() {
           "needles,\n--depths 10,50,90 --repeats 10.\n\nExample:\n  longheads eval needlebench --attn "
           "'longheads;esa' --depths 10,50,90 --lengths 4k,16k --out results",
       .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
-        NeedleBenchOptions options{.lengths = o.Counts("lengths", kShortest, kLongest),
+        constexpr int64_t kShortest = 800, kMostRounds = 1000;
+        NeedleBenchOptions options{.lengths = o.Counts("lengths", kShortest, kLongestText),
                                    .depths = o.Counts("depths", 0, 100),
                                    .n_repeats = o.Count("repeats", 1, kMostRounds),
-                                   .buffer = o.Count("buffer", 1, kLongest),
+                                   .buffer = o.Count("buffer", 1, kLongestText),
                                    .seed = static_cast<uint64_t>(o.Count("seed", 0, INT64_MAX)),
-                                   .max_new = o.Count("predict", 0, kLongest)};
+                                   .max_new = o.Count("predict", 0, kLongestText)};
         if (!std::ranges::is_sorted(options.depths)) o.Fail("depths", " must rise");
         LH_TRY(o.status());
         std::vector<BenchNeedle> needles = StandardBenchNeedles();

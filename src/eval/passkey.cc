@@ -16,28 +16,28 @@
 #include "engine/esa_compression.h"
 #include "engine/selection_trace.h"
 #include "eval/experiment.h"
+#include "eval/task_options.h"
 
 namespace longheads {
 namespace {
 
-constexpr int64_t kShortest = 200;      // the prompt without filler takes most of it
-constexpr int64_t kLongest = 16 << 20;  // tokens; beyond, the text alone fills memory
-constexpr int64_t kMostRounds = 1000;   // depths, repeats, tokens of an answer
+constexpr int64_t kShortestPrompt = 200;  // the prompt without filler takes most of it
+constexpr int64_t kMostTimes = 1000;      // depths, repeats, tokens of an answer
 
 Status CheckOptions(const PasskeyOptions& o) {
   if (o.attention.empty()) return InvalidInput("--attn names no method: 'longheads methods' lists them");
   if (o.lengths.empty()) return InvalidInput("--lengths is empty: give one or more, as in 4k,8k");
   for (const int64_t length : o.lengths) {
-    if (length < kShortest || length > kLongest) {
+    if (length < kShortestPrompt || length > kLongestText) {
       return InvalidInput(
           fmt::format("--lengths has {}, but must be {} to {}: the task, the key and the question alone take "
                       "more than a hundred tokens",
-                      length, kShortest, kLongest));
+                      length, kShortestPrompt, kLongestText));
     }
   }
   const auto check = [](const char* option, int64_t value, int64_t least) -> Status {
-    if (value >= least && value <= kMostRounds) return {};
-    return InvalidInput(fmt::format("{} is {}, but must be {} to {}", option, value, least, kMostRounds));
+    if (value >= least && value <= kMostTimes) return {};
+    return InvalidInput(fmt::format("{} is {}, but must be {} to {}", option, value, least, kMostTimes));
   };
   LH_TRY(check("--depths", o.n_depths, 1));
   LH_TRY(check("--repeats", o.n_repeats, 1));
@@ -115,7 +115,7 @@ Status ForceAnswer(Engine& engine, Session& session, std::vector<float> hidden,
 }
 
 // Everything of one run that its cases share.
-struct Run {
+struct PasskeyRun {
   const PasskeyOptions& options;
   const PasskeyHooks& hooks;
   std::vector<PasskeyCase> cases;
@@ -143,19 +143,19 @@ struct Run {
   Status RunMethod(const std::string& attention);
 };
 
-PasskeySetup Run::SetupOf(const std::string& attention) const {
+PasskeySetup PasskeyRun::SetupOf(const std::string& attention) const {
   PasskeySetup own = setup;
   const auto compression = compressions.find(attention);
   if (compression != compressions.end()) own.model.esa_compression = compression->second;
   return own;
 }
 
-const PasskeyRecord* Run::Done(const std::string& attention, const PasskeyCase& c) const {
+const PasskeyRecord* PasskeyRun::Done(const std::string& attention, const PasskeyCase& c) const {
   const PasskeyRecord* const found = log.Find(SetupOf(attention), attention, c);
   return found != nullptr && !found->failed.empty() && options.retry_failed ? nullptr : found;
 }
 
-PasskeyRecord Run::Record(const std::string& attention, const PasskeyCase& c) const {
+PasskeyRecord PasskeyRun::Record(const std::string& attention, const PasskeyCase& c) const {
   return {.setup = SetupOf(attention),
           .attention = attention,
           .which = c,
@@ -167,7 +167,7 @@ PasskeyRecord Run::Record(const std::string& attention, const PasskeyCase& c) co
 // Loads the model once with every method: what is wrong with one of them shows before hours of work. Who
 // keeps going needs only one that can be loaded, for what all have in common, and those that were fitted to
 // it.
-Status Run::CheckMethods() {
+Status PasskeyRun::CheckMethods() {
   bool checked = false;
   std::optional<Error> refused;
   for (const std::string& attention : options.attention) {
@@ -190,7 +190,7 @@ Status Run::CheckMethods() {
 }
 
 // What is the same for all methods.
-Status Run::CheckModel(const Engine& engine) {
+Status PasskeyRun::CheckModel(const Engine& engine) {
   LH_ASSIGN(const PromptForm form, ResolvePromptForm(options.form, engine));
   LH_ASSIGN(setup, Setup(options, engine, form));
   by = ProvenanceOf(engine);
@@ -208,7 +208,7 @@ std::string TracePath(const PasskeyOptions& options, const std::string& attentio
          fmt::format("{}-{}-{}-{}.trace", attention, c.length, c.depth(), c.repeat);
 }
 
-Status Run::RunCase(Engine& engine, PromptReader& reader, PasskeyRecord& record) try {
+Status PasskeyRun::RunCase(Engine& engine, PromptReader& reader, PasskeyRecord& record) try {
   const std::string& attention = record.attention;
   const PasskeyCase& c = record.which;
   LH_ASSIGN(const Prompt prompt, BuildPasskeyPrompt(engine, setup.style, c, record.key, hooks.cancel));
@@ -243,7 +243,7 @@ Status Run::RunCase(Engine& engine, PromptReader& reader, PasskeyRecord& record)
 }
 
 // What it says of itself is about the longest text.
-Result<std::unique_ptr<Engine>> Run::Load(const std::string& attention) const {
+Result<std::unique_ptr<Engine>> PasskeyRun::Load(const std::string& attention) const {
   LH_ASSIGN(std::unique_ptr<Engine> engine, hooks.load(attention));
   const Result<bool> expected = engine->ExpectText(LongestText(*std::ranges::max_element(options.lengths)));
   // Shorter ones may do.
@@ -251,8 +251,8 @@ Result<std::unique_ptr<Engine>> Run::Load(const std::string& attention) const {
   return engine;
 }
 
-Status Run::FailCases(const std::string& attention, std::span<const PasskeyCase> left,
-                      const std::string& reason) {
+Status PasskeyRun::FailCases(const std::string& attention, std::span<const PasskeyCase> left,
+                             const std::string& reason) {
   for (const PasskeyCase& c : left) {
     PasskeyRecord record = Record(attention, c);
     record.failed = reason;
@@ -261,7 +261,7 @@ Status Run::FailCases(const std::string& attention, std::span<const PasskeyCase>
   return {};
 }
 
-Status Run::RunMethod(const std::string& attention) {
+Status PasskeyRun::RunMethod(const std::string& attention) {
   std::vector<PasskeyCase> left;
   for (const PasskeyCase& c : cases) {
     if (const PasskeyRecord* const done = Done(attention, c)) {
@@ -281,7 +281,7 @@ Status Run::RunMethod(const std::string& attention) {
   return RunCases(**engine, attention, left);
 }
 
-Status Run::RunCases(Engine& engine, const std::string& attention, std::span<const PasskeyCase> left) {
+Status PasskeyRun::RunCases(Engine& engine, const std::string& attention, std::span<const PasskeyCase> left) {
   PromptReader reader(engine, /*share=*/true);
   for (const PasskeyCase& c : left) {
     if (Cancelled(hooks.cancel)) return Interrupted();
@@ -327,11 +327,11 @@ Status RunPasskey(const PasskeyOptions& given, const PasskeyHooks& hooks,
   DropRepeats(options.lengths);
   std::vector<PasskeyCase> cases = CasesOf(options.shard, AllCases(options));
   const int64_t n_cases = static_cast<int64_t>(options.attention.size() * cases.size());
-  Run run{.options = options,
-          .hooks = hooks,
-          .cases = std::move(cases),
-          .setup = {},
-          .log = {records, n_cases, hooks.on_case}};
+  PasskeyRun run{.options = options,
+                 .hooks = hooks,
+                 .cases = std::move(cases),
+                 .setup = {},
+                 .log = {records, n_cases, hooks.on_case}};
   LH_TRY(run.CheckMethods());
   if (!options.trace_dir.empty()) {
     std::error_code error;

@@ -14,11 +14,9 @@
 namespace longheads {
 namespace {
 
-constexpr int64_t kShortest = 300, kLongest = 16 << 20;
 constexpr int64_t kMostCharacters = 64 << 20;
 constexpr int64_t kCharactersPerToken = 4;  // about, for the time that is left
-constexpr int64_t kMostRounds = 10000;
-constexpr int64_t kYarnStep = 128;  // characters
+constexpr int64_t kYarnStep = 128;          // characters
 // InfiniteBench's text of 128k tokens.
 constexpr int64_t kOfficialUnits = 5220, kUnitsBetweenPlaces = 90;
 constexpr int64_t kLandmarkTokens = 10;
@@ -280,6 +278,7 @@ TaskKind PasskeyPaperKind() {
           "plain "
           "--lengths\n  4k,8k --repeats 50 --out results",
       .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
+        constexpr int64_t kShortest = 300, kMostRounds = 10000;
         const PasskeyPaper paper = FindPasskeyPaper(o.Choice("paper")).value();
         const bool landmark = paper == PasskeyPaper::kLandmark;
         if (o.given("characters") && !landmark && paper != PasskeyPaper::kLongHeads) {
@@ -288,12 +287,12 @@ TaskKind PasskeyPaperKind() {
         const bool by_characters = o.given("characters") || (landmark && !o.given("lengths"));
         PasskeyPaperOptions options{.paper = paper,
                                     .lengths = by_characters ? o.Counts("characters", 0, kMostCharacters)
-                                                             : o.Counts("lengths", kShortest, kLongest),
+                                                             : o.Counts("lengths", kShortest, kLongestText),
                                     .by_characters = by_characters,
                                     .n_depths = o.Count("depths", 0, kMostRounds),
                                     .n_repeats = o.Count("repeats", 1, kMostRounds),
                                     .digits = o.Choice("digits") == "10" ? 10 : 5,
-                                    .chunk = o.Count("chunk", 1, kLongest),
+                                    .chunk = o.Count("chunk", 1, kLongestText),
                                     .seed = static_cast<uint64_t>(o.Count("seed", 0, INT64_MAX))};
         LH_TRY(o.status());
         return std::make_unique<PasskeyPaperTask>(std::move(options));

@@ -10,11 +10,11 @@
 #include "base/check.h"
 #include "engine/esa_compression.h"
 #include "eval/experiment.h"
+#include "eval/task_options.h"
 
 namespace longheads {
 namespace {
 
-constexpr int64_t kLongest = 16 << 20;  // tokens
 constexpr int64_t kMostSamples = 1000;
 constexpr int64_t kLeastScore = 2;  // one token has no standard error
 
@@ -24,15 +24,16 @@ Status CheckOptions(const PplOptions& o) {
   if (o.n_samples < 1 || o.n_samples > kMostSamples) {
     return InvalidInput(fmt::format("--samples is {}, but must be 1 to {}", o.n_samples, kMostSamples));
   }
-  if (o.n_score < kLeastScore || o.n_score > kLongest) {
-    return InvalidInput(fmt::format("--score is {}, but must be {} to {}", o.n_score, kLeastScore, kLongest));
+  if (o.n_score < kLeastScore || o.n_score > kLongestText) {
+    return InvalidInput(
+        fmt::format("--score is {}, but must be {} to {}", o.n_score, kLeastScore, kLongestText));
   }
   for (const int64_t length : o.lengths) {
-    if (length > o.n_score && length <= kLongest) continue;
+    if (length > o.n_score && length <= kLongestText) continue;
     return InvalidInput(
         fmt::format("--lengths has {}, but must be {} to {}: the {} scored tokens (--score) "
                     "are part of it and at least one comes before them",
-                    length, o.n_score + 1, kLongest, o.n_score));
+                    length, o.n_score + 1, kLongestText, o.n_score));
   }
   return {};
 }
@@ -49,7 +50,7 @@ tl::unexpected<Error> OutOfMemory() { return MakeError(ErrorKind::kOutOfMemory, 
 bool IsInterrupt(const Status& status) { return !status && status.error().kind == ErrorKind::kCancelled; }
 
 // Everything of one run that its cases share.
-struct Run {
+struct PplRun {
   const PplOptions& options;  // lengths ascend
   const PplHooks& hooks;
   std::vector<TokenId> tokens;  // of the text
@@ -82,21 +83,21 @@ struct Run {
                                        int64_t n_tokens) const;
 };
 
-PplSetup Run::SetupOf(const std::string& attention) const {
+PplSetup PplRun::SetupOf(const std::string& attention) const {
   PplSetup own = setup;
   const auto method = std::ranges::find(methods, attention, &MeasuredMethod::attention);
   if (method != methods.end()) own.model.esa_compression = method->esa_compression;
   return own;
 }
 
-const PplRecord* Run::Done(const std::string& attention, const PplCase& c) const {
+const PplRecord* PplRun::Done(const std::string& attention, const PplCase& c) const {
   const PplRecord* const found = log.Find(SetupOf(attention), attention, c);
   return found != nullptr && !found->failed.empty() && options.retry_failed ? nullptr : found;
 }
 
 // Loads the model once with every method: what is wrong with one of them shows before hours of work, or, for
 // who keeps going, is remembered.
-Status Run::CheckMethods() {
+Status PplRun::CheckMethods() {
   bool loaded = false;
   for (const std::string& attention : options.attention) {
     const Result<std::unique_ptr<Engine>> engine = hooks.load(attention);
@@ -123,7 +124,7 @@ Status Run::CheckMethods() {
   return {};
 }
 
-Status Run::Tokenise(const Engine& engine) {
+Status PplRun::Tokenise(const Engine& engine) {
   const Tokenizer& tokenizer = engine.tokenizer();
   LH_ASSIGN(tokens, tokenizer.Encode(options.text, {.cancel = hooks.cancel}));
   LH_ASSIGN(const std::size_t n_lost, tokenizer.BytesWithoutToken(options.text, hooks.cancel));
@@ -145,7 +146,7 @@ Status Run::Tokenise(const Engine& engine) {
   return {};
 }
 
-std::vector<std::vector<PplCase>> Run::Readings(const MeasuredMethod& method, int64_t sample) const {
+std::vector<std::vector<PplCase>> PplRun::Readings(const MeasuredMethod& method, int64_t sample) const {
   const int64_t offset = PplOffset(sample, options.n_samples, static_cast<int64_t>(tokens.size()));
   std::vector<std::vector<PplCase>> readings;
   std::vector<int64_t> calls;
@@ -160,21 +161,21 @@ std::vector<std::vector<PplCase>> Run::Readings(const MeasuredMethod& method, in
   return readings;
 }
 
-std::function<void(double)> Run::Progress(const std::string& attention, const PplCase& c, bool scoring,
-                                          int64_t n_tokens) const {
+std::function<void(double)> PplRun::Progress(const std::string& attention, const PplCase& c, bool scoring,
+                                             int64_t n_tokens) const {
   return hooks.on_work ? hooks.on_work(attention, c, scoring, n_tokens) : std::function<void(double)>();
 }
 
 // The sample's tokens up to the case's length.
-std::vector<TokenId> Run::Piece(const PplCase& c) const {
+std::vector<TokenId> PplRun::Piece(const PplCase& c) const {
   std::vector<TokenId> piece = begin;
   const auto first = tokens.begin() + c.offset;
   piece.insert(piece.end(), first, first + (c.length - static_cast<int64_t>(begin.size())));
   return piece;
 }
 
-Status Run::Begin(Engine& engine, std::span<const TokenId> piece, int64_t longest,
-                  std::optional<PplSample>& sample) const try {
+Status PplRun::Begin(Engine& engine, std::span<const TokenId> piece, int64_t longest,
+                     std::optional<PplSample>& sample) const try {
   LH_TRY(engine.ExpectText(longest));
   sample.emplace(engine, piece);
   return {};
@@ -183,7 +184,7 @@ Status Run::Begin(Engine& engine, std::span<const TokenId> piece, int64_t longes
 }
 
 // To where the case's scoring begins.
-Status Run::ReadOn(PplSample& sample, const std::string& attention, const PplCase& c) const try {
+Status PplRun::ReadOn(PplSample& sample, const std::string& attention, const PplCase& c) const try {
   const int64_t n_prompt = c.calls.back();
   return sample.ReadTo(n_prompt, hooks.cancel,
                        Progress(attention, c, /*scoring=*/false, n_prompt - sample.n_read()));
@@ -191,13 +192,13 @@ Status Run::ReadOn(PplSample& sample, const std::string& attention, const PplCas
   return OutOfMemory();
 }
 
-Result<PplScore> Run::Score(PplSample& sample, const std::string& attention, const PplCase& c) const try {
+Result<PplScore> PplRun::Score(PplSample& sample, const std::string& attention, const PplCase& c) const try {
   return sample.Score(c.n_score(), hooks.cancel, Progress(attention, c, /*scoring=*/true, c.n_score()));
 } catch (const std::bad_alloc&) {
   return OutOfMemory();
 }
 
-Status Run::RunReading(Engine& engine, const std::string& attention, const std::vector<PplCase>& cases) {
+Status PplRun::RunReading(Engine& engine, const std::string& attention, const std::vector<PplCase>& cases) {
   const auto left = [&](const PplCase& c) { return Done(attention, c) == nullptr; };
   // Lengths that are known are read all the same, as parts of the longer ones; none behind the last new one.
   const auto end = std::find_if(cases.rbegin(), cases.rend(), left).base();
@@ -228,8 +229,8 @@ Status Run::RunReading(Engine& engine, const std::string& attention, const std::
   return {};
 }
 
-Status Run::FailReading(const std::string& attention, const std::vector<PplCase>& cases,
-                        const std::string& reason) {
+Status PplRun::FailReading(const std::string& attention, const std::vector<PplCase>& cases,
+                           const std::string& reason) {
   for (const PplCase& c : cases) {
     if (Done(attention, c) != nullptr) continue;
     LH_TRY(log.AddRun(
@@ -238,7 +239,7 @@ Status Run::FailReading(const std::string& attention, const std::vector<PplCase>
   return {};
 }
 
-std::vector<std::vector<PplCase>> Run::ReadingsLeft(const MeasuredMethod& method) {
+std::vector<std::vector<PplCase>> PplRun::ReadingsLeft(const MeasuredMethod& method) {
   std::vector<std::vector<PplCase>> left;
   for (int64_t sample = 0; sample < options.n_samples; ++sample) {
     if (!options.shard.Has(sample)) continue;
@@ -256,7 +257,7 @@ std::vector<std::vector<PplCase>> Run::ReadingsLeft(const MeasuredMethod& method
 }
 
 // What it says of itself is about the longest text.
-Result<std::unique_ptr<Engine>> Run::Load(const MeasuredMethod& method) const {
+Result<std::unique_ptr<Engine>> PplRun::Load(const MeasuredMethod& method) const {
   if (method.refused) return tl::unexpected<Error>(*method.refused);
   LH_ASSIGN(std::unique_ptr<Engine> engine, hooks.load(method.attention));
   const Result<bool> expected = engine->ExpectText(options.lengths.back());
@@ -265,7 +266,7 @@ Result<std::unique_ptr<Engine>> Run::Load(const MeasuredMethod& method) const {
   return engine;
 }
 
-Status Run::RunMethod(const MeasuredMethod& method) {
+Status PplRun::RunMethod(const MeasuredMethod& method) {
   const std::vector<std::vector<PplCase>> left = ReadingsLeft(method);
   if (left.empty()) return {};
   const Result<std::unique_ptr<Engine>> engine = Load(method);
@@ -293,13 +294,13 @@ Status RunPpl(const PplOptions& given, const PplHooks& hooks, std::vector<PplRec
   std::sort(options.lengths.begin(), options.lengths.end());
   const int64_t n_cases = static_cast<int64_t>(options.attention.size() * options.lengths.size()) *
                           CountOf(options.shard, options.n_samples);
-  Run run{.options = options,
-          .hooks = hooks,
-          .tokens = {},
-          .begin = {},
-          .setup = {},
-          .methods = {},
-          .log = {records, n_cases, hooks.on_case}};
+  PplRun run{.options = options,
+             .hooks = hooks,
+             .tokens = {},
+             .begin = {},
+             .setup = {},
+             .methods = {},
+             .log = {records, n_cases, hooks.on_case}};
   LH_TRY(run.CheckMethods());
   if (!options.out_dir.empty()) {
     LH_ASSIGN(PplJournal journal, OpenPplShard(options.out_dir, options.shard));

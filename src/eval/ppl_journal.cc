@@ -28,7 +28,7 @@ std::string FormatPerplexity(double value) {
   return value < 1000 ? fmt::format("{:.2f}", value) : fmt::format("{:.0f}", value);
 }
 
-struct Totals {
+struct PplTotals {
   int64_t n_samples = 0, failed = 0;
   PplScore score = {};
   double seconds = 0;  // of those that did not fail, as all but `failed`
@@ -45,7 +45,7 @@ struct Totals {
 };
 
 // The columns from "samples" to "seconds"; of no score no means.
-std::string CsvTotals(const Totals& t) {
+std::string CsvTotals(const PplTotals& t) {
   if (t.n_samples == 0) return "0,0,,,,,,0.000";
   return fmt::format("{},{},{:.6f},{:.6f},{:.4f},{:.4f},{:.4f},{:.3f}", t.n_samples, t.score.n_tokens,
                      t.score.mean(), t.score.standard_error(), t.score.perplexity(), t.score.lowest(),
@@ -121,7 +121,7 @@ Result<PplRecord> ParsePplJson(const std::string& line) try {
 std::string PplCsv(std::span<const PplRecord> records) {
   struct Row {
     const PplRecord* first;
-    Totals totals = {};
+    PplTotals totals = {};
   };
   std::vector<Row> rows;
   for (std::size_t i = 0; i < records.size(); ++i) {
@@ -152,7 +152,7 @@ std::string PplCsv(std::span<const PplRecord> records) {
 std::string PplTable(std::span<const PplRecord> records, std::span<const std::string> attention,
                      std::span<const int64_t> lengths) {
   return LengthTable(attention, lengths, [records](const std::string& spec, int64_t length) -> std::string {
-    Totals t;
+    PplTotals t;
     for (const PplRecord& record : records) {
       if (record.which.length == length && record.attention == spec) t.Add(record);
     }

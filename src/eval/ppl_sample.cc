@@ -7,13 +7,12 @@
 
 #include "base/check.h"
 #include "eval/experiment.h"
+#include "eval/size.h"
 
 namespace longheads {
 namespace {
 
 constexpr double kNormal95 = 1.96;  // two-sided quantile of the normal distribution
-
-std::size_t Size(int64_t n) { return static_cast<std::size_t>(n); }
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 
 #include "base/csv.h"
 #include "base/json.h"
+#include "eval/size.h"
 #include "eval/task_record.h"
 #include "eval/text_hash.h"
 #include "formats/input_file.h"
@@ -16,11 +17,8 @@
 namespace longheads {
 namespace {
 
-constexpr int64_t kShortest = 16, kLongest = 16 << 20;
 constexpr int64_t kMostSamples = 1000;
 constexpr int64_t kRows = 64;  // whose logits are there at a time
-
-std::size_t Size(int64_t n) { return static_cast<std::size_t>(n); }
 
 // *.txt in the order of their names.
 Result<std::vector<TextDocument>> LoadDocuments(const std::string& folder) {
@@ -309,10 +307,11 @@ TaskKind PplWindowsKind() {
           "all lengths and scores what\nis decoded.\n\nExample:\n  longheads eval ppl-windows --attn "
           "'full;longheads' --lengths 4k,16k --documents pg19/test --tokens 0 --out results",
       .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
-        PplWindowsOptions options{.lengths = o.Counts("lengths", kShortest, kLongest),
+        constexpr int64_t kShortest = 16;
+        PplWindowsOptions options{.lengths = o.Counts("lengths", kShortest, kLongestText),
                                   .stream = o.Choice("mode") == "stream",
-                                  .stride = o.Count("stride", 1, kLongest),
-                                  .n_tokens = o.Count("tokens", 0, kLongest),
+                                  .stride = o.Count("stride", 1, kLongestText),
+                                  .n_tokens = o.Count("tokens", 0, kLongestText),
                                   .n_samples = o.Count("samples", 1, kMostSamples)};
         LH_TRY(o.status());
         const int64_t shortest = *std::ranges::min_element(options.lengths);

@@ -18,7 +18,6 @@
 namespace longheads {
 namespace {
 
-constexpr int64_t kShortest = 400, kLongest = 16 << 20;
 constexpr int64_t kMostRepeats = 10000;
 
 constexpr RulerTaskInfo kTasks[] = {{"niah_single_1", 128, false, true},
@@ -373,9 +372,10 @@ TaskKind RulerKind() {
           "--form plain.\n\nExample:\n  longheads eval ruler --attn 'full;longheads' --tasks niah_multikey_2 "
           "--lengths 4k,16k --out results",
       .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
+        constexpr int64_t kShortest = 400;
         RulerOptions options{.data = o.Text("data"),
                              .tasks = o.List("tasks"),
-                             .lengths = o.Counts("lengths", kShortest, kLongest),
+                             .lengths = o.Counts("lengths", kShortest, kLongestText),
                              .n_repeats = o.Count("samples", 0, kMostRepeats),
                              .seed = static_cast<uint64_t>(o.Count("seed", 0, INT64_MAX))};
         if (options.tasks.empty()) o.Fail("tasks", " is empty");

@@ -8,16 +8,13 @@
 #include "base/check.h"
 #include "eval/experiment.h"
 #include "eval/passkey.h"
+#include "eval/size.h"
 
 namespace longheads {
 namespace {
 
-constexpr int64_t kShortest = 200, kLongest = 16 << 20;
-constexpr int64_t kMostRounds = 10000;
 constexpr int64_t kSummaryTokens = 100;
 constexpr const char* kSummaryRequest = "\n\nSum up the text above in a few sentences.";
-
-std::size_t Size(int64_t n) { return static_cast<std::size_t>(n); }
 
 // Takes the observer away again, however the sample ends.
 class Observing {
@@ -316,7 +313,8 @@ TaskKind SelectionKind() {
           "paper is of a window of 2048:\n\nExample:\n  longheads eval selection --attn "
           "longheads,window=2048,begin=window --lengths 4k,8k,16k,32k --out results",
       .make = [](TaskOptions& o) -> Result<std::unique_ptr<Task>> {
-        SelectionOptions options{.lengths = o.Counts("lengths", kShortest, kLongest),
+        constexpr int64_t kShortest = 200, kMostRounds = 10000;
+        SelectionOptions options{.lengths = o.Counts("lengths", kShortest, kLongestText),
                                  .n_samples = o.Count("samples", 1, kMostRounds),
                                  .summary = o.Choice("text") == "summary",
                                  .n_decode = o.Count("decode", 0, kMostRounds),

@@ -14,6 +14,8 @@
 
 namespace longheads {
 
+inline constexpr int64_t kLongestText = 16 << 20;  // of a text: beyond, it alone fills memory
+
 struct TaskOption {
   std::string name;      // "depths": --depths of the command, a key of a suite
   std::string type;      // "N", "FILE", "plain|chat"; a list's shows what stands between: "N,N,..."
