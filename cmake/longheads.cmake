@@ -25,7 +25,8 @@ function(longheads_optimise_little target)
 endfunction()
 
 # For sources whose headers and templates are nearly all of what they take to compile: six at a time take little longer than
-# one. What they keep to themselves has to have names of its own, then.
+# one. What they keep to themselves then has to have names of its own. CMake's CMAKE_DISABLE_PRECOMPILE_HEADERS shows what
+# relies on headers that are compiled once without including them.
 function(longheads_compile_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
 endfunction()
@@ -48,7 +49,7 @@ function(longheads_library name)
     if(ARG_COLD)
       longheads_optimise_little(longheads_${name})
     endif()
-    if(ARG_COMMON_HEADERS AND ARG_FUZZED)  # clang takes no headers that are not compiled for fuzzers
+    if(ARG_COMMON_HEADERS AND ARG_FUZZED AND LONGHEADS_FUZZ)  # clang takes no headers that were not compiled for fuzzers
       target_precompile_headers(longheads_${name} PRIVATE ${longheads_common_headers_list})
     elseif(ARG_COMMON_HEADERS)
       target_precompile_headers(longheads_${name} REUSE_FROM longheads_common_headers)

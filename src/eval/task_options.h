@@ -14,7 +14,7 @@
 
 namespace longheads {
 
-inline constexpr int64_t kLongestText = 16 << 20;  // of a text: beyond, it alone fills memory
+inline constexpr int64_t kLongestText = 16 << 20;  // tokens; beyond, the text alone fills memory
 
 struct TaskOption {
   std::string name;      // "depths": --depths of the command, a key of a suite

@@ -1,5 +1,6 @@
 #include "model/transformer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
