@@ -302,13 +302,24 @@ Status RawFile::Truncate(uint64_t size) const {
       path_, fmt::format("change its size to {}", FormatBytes(size)));
 }
 
-Result<uint64_t> RawFile::Size() const {
+Result<RawFile::Sizes> RawFile::AskSizes() const {
   LH_CHECK(is_open());
   struct stat info {};
   LH_TRY(StatusOf(Perform({.call = FileCall::kSize, .path = path_, .descriptor = descriptor_},
                           [&](uint64_t) { return fstat(descriptor_, &info); }),
                   path_, "ask for its size"));
-  return static_cast<uint64_t>(info.st_size);
+  constexpr uint64_t kStatBlock = 512;
+  return Sizes{static_cast<uint64_t>(info.st_size), static_cast<uint64_t>(info.st_blocks) * kStatBlock};
+}
+
+Result<uint64_t> RawFile::Size() const {
+  LH_ASSIGN(const Sizes sizes, AskSizes());
+  return sizes.bytes;
+}
+
+Result<uint64_t> RawFile::Allocated() const {
+  LH_ASSIGN(const Sizes sizes, AskSizes());
+  return sizes.allocated;
 }
 
 Result<bool> RawFile::TryLock() const {

@@ -60,6 +60,8 @@ class RawFile {
   Status Sync() const;
   Status Truncate(uint64_t size) const;  // cuts or extends with zeros
   Result<uint64_t> Size() const;
+  // Bytes of the disk that it takes: less than its size where it has holes.
+  Result<uint64_t> Allocated() const;
 
   // An exclusive lock that lasts as long as this object and that other processes' TryLock respects. False:
   // somebody else has it. Never waits.
@@ -81,7 +83,13 @@ class RawFile {
   int descriptor() const { return direct() ? direct_descriptor_ : descriptor_; }
 
  private:
+  struct Sizes {
+    uint64_t bytes;
+    uint64_t allocated;
+  };
+
   explicit RawFile(std::string path) : path_(std::move(path)) {}
+  Result<Sizes> AskSizes() const;
   void OpenDirect(bool writable);
   bool GoesDirect(uint64_t offset, const void* address, uint64_t size, uint64_t unit) const;
 

@@ -20,29 +20,19 @@ namespace longheads {
 // A context file that is being written, as the store sees it.
 class ContextPages final : public PageFile {
  public:
-  ContextPages(std::shared_ptr<ContextWriter> writer, uint64_t stride)
-      : writer_(std::move(writer)), stride_(stride) {
-    committed_ = writer_->AllotPages(0);
-    end_ = committed_.load();
-  }
+  explicit ContextPages(std::shared_ptr<ContextWriter> writer) : writer_(std::move(writer)) { Committed(); }
 
   const RawFile& file() const override { return writer_->file(); }
-  Result<uint64_t> Allot() override {
-    const uint64_t offset = writer_->AllotPages(1);
-    end_ = offset + stride_;
-    return offset;
-  }
+  Result<uint64_t> Allot() override { return writer_->AllotPages(1); }
   void Free(uint64_t) override {}  // files only grow
   bool MayOverwrite(uint64_t offset) const override { return offset >= committed_; }
   bool InOrderOfText() const override { return true; }
 
-  void Committed() { committed_ = end_.load(); }
+  void Committed() { committed_ = writer_->AllotPages(0); }
 
  private:
   std::shared_ptr<ContextWriter> writer_;
-  uint64_t stride_;
   std::atomic<uint64_t> committed_;  // pages before belong to a text that is whole
-  std::atomic<uint64_t> end_;
 };
 
 namespace {
@@ -113,9 +103,9 @@ Status CheckDisk(const Engine& engine, const std::string& path, int64_t before, 
 
 // Whether memory and disk have room for a text of n tokens in the place of the partial, where there is one.
 Status CheckRoomInsteadOf(const std::string& partial, const Engine& engine, int64_t n_tokens) {
-  std::error_code none;
-  const uint64_t freed = std::filesystem::file_size(partial, none);
-  if (none) return {};
+  const Result<RawFile> old = RawFile::Open(partial, {});
+  if (!old) return {};
+  LH_ASSIGN(const uint64_t freed, old->Allocated());
   LH_TRY(engine.CheckOpening(n_tokens));
   return CheckDisk(engine, partial, /*before=*/0, n_tokens, /*replaced=*/0, freed);
 }
@@ -213,15 +203,15 @@ ContextIngest::ContextIngest(Engine& engine, ContextSetup setup, std::shared_ptr
     : engine_(engine),
       setup_(std::move(setup)),
       writer_(std::move(writer)),
-      pages_(std::make_shared<ContextPages>(writer_, writer_->header().geometry.page_stride)),
+      pages_(std::make_shared<ContextPages>(writer_)),
       session_(engine.NewSession()),
       blocks_before_(engine.block_fit()) {
   pages_before_ = SessionArchive::WriteTo(engine_, pages_);
 }
 
-// What the engine reads next does not belong to the file.
 bool ContextIngest::was_cut() const { return writer_->was_cut(); }
 
+// What the engine reads next does not belong to the file.
 ContextIngest::~ContextIngest() {
   SessionArchive::WriteTo(engine_, std::move(pages_before_));
   engine_.FitBlocksTo(blocks_before_);

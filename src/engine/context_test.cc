@@ -205,8 +205,8 @@ TEST_P(ContextTest, TextIsAddedBehindWhatIsThere) {
 
 // Behind a text that was added in the middle of a block or step of the method.
 TEST_P(ContextTest, GoesBackIntoAddedTextAsATextInMemoryDoes) {
-  if (Load()->CallUnit() == 0) return;  // a text in two calls is another one
-  constexpr int64_t kFirst = 2111, kBack = 2400;
+  if (Load()->CallUnit() == 0) return;           // a text in two calls is another one
+  constexpr int64_t kFirst = 111, kBack = 2400;  // what is added takes two calls
   Write(Path("file"), kFirst);
   {
     const auto engine = Load();
@@ -353,7 +353,8 @@ TEST(Context, IsRefusedByAnotherModelMethodOrType) {
   wrong.compute = "bf16";
   const auto by_compute = OpenContext(**Engine::Load(wrong), path);
   ASSERT_FALSE(by_compute);
-  EXPECT_NE(by_compute.error().message.find("--compute f32"), std::string::npos) << by_compute.error().message;
+  EXPECT_NE(by_compute.error().message.find("--compute f32"), std::string::npos)
+      << by_compute.error().message;
   wrong = *OptionsFor(setup, {.model_path = model.path()});
   wrong.attention = "longheads,chunk=16,window=64,begin=80";
   EXPECT_FALSE(OpenContext(**Engine::Load(wrong), path));

@@ -169,8 +169,8 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   LH_ASSIGN(engine->kv_type_, KvTypeFromName(options.kv_type, engine->compute_));
   constexpr int kMostThreads = 1024;
   if (options.threads < 0 || options.threads > kMostThreads) {
-    return InvalidInput(
-        fmt::format("--threads is {}, but must be between 1 and {}", options.threads, kMostThreads));
+    return InvalidInput(fmt::format("--threads is {}, but must be between 1 and {}, or 0 for all cores",
+                                    options.threads, kMostThreads));
   }
   LH_TRY(CheckBlockParts(options.block_parts));
   engine->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : PhysicalCores());
@@ -374,6 +374,8 @@ int64_t Engine::BlockBehind(int64_t begin) const {
   const int64_t unit = CallUnit();
   if (unit == 0) return std::numeric_limits<int64_t>::max();
   const int64_t block = transformer_->TokenBlock(insertion_.ModelSize(begin));
+  // Steps count from where a call begins: behind a text that ends within one, whole steps.
+  if (begin % unit != 0) return std::max<int64_t>(1, block / unit) * unit;
   // Whole pages, where the method does not ask for too odd ends.
   const int64_t whole = std::lcm(unit, kPageTokens) <= block ? std::lcm(unit, kPageTokens) : unit;
   const int64_t end = std::max((begin + block) / whole * whole, (begin / whole + 1) * whole);
@@ -653,7 +655,7 @@ Result<Generated> Engine::Generate(Session& session, std::span<const float> hidd
   std::vector<float> logits(static_cast<std::size_t>(config().vocab_size));
   Session* const self = &session;
   for (int64_t i = 0; i < options.max_tokens; ++i) {
-    if (options.cancel != nullptr && options.cancel->cancelled()) {
+    if (Cancelled(options.cancel)) {
       result.reason = StopReason::kCancelled;
       break;
     }

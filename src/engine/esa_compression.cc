@@ -235,7 +235,7 @@ Result<EsaFitReport> FitEsaCompression(const EsaFitOptions& options) {
       }
     }
     for (const EsaMoments& moments : sums.layers) {
-      if (options.cancel != nullptr && options.cancel->cancelled()) {
+      if (Cancelled(options.cancel)) {
         return MakeError(ErrorKind::kCancelled, "stopped");
       }
       EsaProjections::Layer layer = FitEsa(moments, report.dim).projections;

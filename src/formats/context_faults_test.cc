@@ -13,8 +13,10 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "formats/context_reader.h"
@@ -217,6 +219,54 @@ TEST_P(ContextFaultsTest, AWriterGoesOnWhenAFullDiskHasRoomAgain) {
     EXPECT_NE(status.error().message.find("No space left on device; make room"), std::string::npos);
   }
   ASSERT_TRUE(sample.Commit(**writer, 3, 6) && (*writer)->Finish());
+  const auto reader = ContextReader::Open(path_, {});
+  ASSERT_TRUE(reader);
+  EXPECT_EQ(sample.Difference(*reader, {3, 6}), "");
+}
+
+// The first commit too, whatever of it the disk has no room for: what was written before stays writable.
+TEST_P(ContextFaultsTest, AFirstCommitIsTriedAgainWhenAFullDiskHasRoom) {
+  class Disk : public FileFaults {
+   public:
+    Disk() { InstallFileFaults(this); }
+    ~Disk() override { InstallFileFaults(nullptr); }
+    // Room for so many writes where nothing was written before.
+    void SetRoom(int writes) { room_ = writes; }
+    Verdict Before(const FileOperation& operation) override {
+      if (operation.call != FileCall::kWrite) return {};
+      std::set<uint64_t> blocks = written_;
+      for (uint64_t block = operation.offset / 4096; block * 4096 < operation.offset + operation.size;
+           ++block)
+        blocks.insert(block);
+      if (blocks.size() == written_.size()) return {};
+      if (room_-- <= 0) return {.error = ENOSPC};
+      written_ = std::move(blocks);
+      return {};
+    }
+
+   private:
+    int room_ = std::numeric_limits<int>::max();
+    std::set<uint64_t> written_;
+  };
+  WriteFolder(folder_, {});
+  const SampleContext sample(GetParam());
+  int n_refused = 0;
+  {
+    Disk disk;
+    auto writer = ContextWriter::Create(path_, SampleContext::Header(), {});
+    ASSERT_TRUE(writer);
+    for (Status status = MakeError(ErrorKind::kIo, ""); !status; n_refused += !status) {
+      disk.SetRoom(n_refused);
+      status = sample.Commit(**writer, 0, 3);
+      if (!status) {
+        ASSERT_NE(status.error().message.find("No space left on device; make room"), std::string::npos)
+            << status.error().message;
+      }
+    }
+    disk.SetRoom(std::numeric_limits<int>::max());
+    ASSERT_TRUE(sample.Commit(**writer, 3, 6) && (*writer)->Finish());
+  }
+  EXPECT_GE(n_refused, 2);
   const auto reader = ContextReader::Open(path_, {});
   ASSERT_TRUE(reader);
   EXPECT_EQ(sample.Difference(*reader, {3, 6}), "");

@@ -11,21 +11,13 @@
 #include <utility>
 
 #include "base/checksum.h"
+#include "base/memory.h"
 #include "formats/context_writer.h"
 
 namespace longheads {
 namespace {
 
 constexpr std::size_t kMostSentences = 100;
-
-struct FreeAligned {
-  void operator()(std::byte* bytes) const { ::operator delete(bytes, std::align_val_t(kDirectAlignment)); }
-};
-using AlignedBytes = std::unique_ptr<std::byte, FreeAligned>;
-
-AlignedBytes NewAligned(uint64_t size) {
-  return AlignedBytes(static_cast<std::byte*>(::operator new(size, std::align_val_t(kDirectAlignment))));
-}
 
 // Sentences of several threads, in the order of what they speak of.
 class Findings {
@@ -111,9 +103,9 @@ Result<std::vector<std::string>> ContextReader::Verify(ThreadPool& pool, const P
   for (uint64_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(),
             [&](uint64_t a, uint64_t b) { return pages[a].offset < pages[b].offset; });
-  std::vector<AlignedBytes> buffers;
+  std::vector<AlignedMemory> buffers;
   for (int thread = 0; thread < pool.n_threads(); ++thread)
-    buffers.push_back(NewAligned(geometry.page_stride));
+    buffers.push_back(AllocateAligned(geometry.page_stride, kDirectAlignment));
   const auto check_page = [&](uint64_t slot, int thread) {
     const std::span bytes(buffers[static_cast<std::size_t>(thread)].get(), geometry.page_stride);
     const ContextPage& page = pages[slot];

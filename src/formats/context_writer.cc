@@ -64,10 +64,11 @@ bool AllZero(std::span<const std::byte> bytes) {
 }
 
 // A header is on disk before the first commit, which goes to the second superblock: where that was never
-// written, nothing was committed, whatever a loss of power has left of the rest.
+// written, nothing was committed, whatever a loss of power has left of the rest. A file that ends before has
+// nothing of a text.
 Result<bool> WasCommittedTo(const RawFile& partial, uint64_t header_bytes, uint64_t size) {
   const uint64_t offset = SuperblockOffset(header_bytes, 1);
-  if (offset + kContextBlock > size) return true;  // cut off: nobody knows
+  if (offset + kContextBlock > size) return false;
   std::vector<std::byte> block(kContextBlock);
   LH_TRY(partial.PRead(offset, block));
   return !AllZero(block);
@@ -121,6 +122,9 @@ Result<ContextFrame> WriteFrame(const RawFile& file, const ContextHeader& header
   LH_TRY(file.Truncate(BodyOffset(frame.header_bytes)));
   LH_TRY(file.PWrite(0, encoded));
   LH_TRY(file.PWrite(SuperblockOffset(frame.header_bytes, 0), EncodeSuperblock(frame.superblock, frame.id)));
+  // The other one's zeros too: a hole would need room on a disk that the first pages may have filled.
+  constexpr std::array<std::byte, kContextBlock> kZeros{};
+  LH_TRY(file.PWrite(SuperblockOffset(frame.header_bytes, 1), kZeros));
   return frame;  // the first commit syncs it
 }
 
@@ -257,9 +261,10 @@ Result<ContextWriter::Resumed> ContextWriter::GoOn(std::unique_ptr<ContextWriter
   LH_ASSIGN(ContextChain chain, ReadNewest(writer->file_, writer->frame_, from));
   if (check) {
     LH_ASSIGN(const uint64_t size, writer->file_.Size());
+    LH_ASSIGN(const uint64_t allocated, writer->file_.Allocated());
     LH_TRY(check({.header = writer->header(),
                   .n_tokens = chain.contents.tokens.size(),
-                  .dropped_bytes = size - std::min(size, chain.end)}));
+                  .dropped_bytes = std::min(allocated, size - std::min(size, chain.end))}));
   }
   if (writer->frame_.superblock.newest != from) {
     // Before what it names is overwritten.

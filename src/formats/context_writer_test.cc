@@ -405,13 +405,19 @@ TEST_F(ContextWriterTest, APartialThatCannotBeReadIsKeptUnlessItIsToBeDiscarded)
   newer[12] = 2;
   const uint64_t header_bytes = EncodeHeader(SampleContext::Header()).size();
   for (uint64_t slot = 0; slot < 2; ++slot) no_superblocks[SuperblockOffset(header_bytes, slot) + 20] ^= 1;
-  for (const std::string& bytes :
-       {damaged_header, newer, no_superblocks, whole.substr(0, header_bytes + 100)}) {
+  for (const std::string& bytes : {damaged_header, newer, no_superblocks}) {
     write(bytes);
     ExpectRefusal(create(false), "--restart");
     EXPECT_EQ(*ReadFile(partial), bytes);
     EXPECT_TRUE(create(true));
   }
+  // What ends before the second superblock does holds nothing of a text.
+  for (const uint64_t n : {header_bytes, header_bytes + 100, BodyOffset(header_bytes) - 1}) {
+    write(whole.substr(0, n));
+    EXPECT_TRUE(create(false)) << n;
+  }
+  write(no_superblocks.substr(0, BodyOffset(header_bytes)));
+  ExpectRefusal(create(false), "--restart");
   for (const std::string foreign : {"LHCTX", "something else"}) {
     write(foreign);
     for (const bool discard : {false, true}) ExpectRefusal(create(discard), "no unfinished context file");

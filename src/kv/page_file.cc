@@ -28,7 +28,9 @@ Result<uint64_t> TemporaryPageFile::Allot() {
         fmt::format("the text's keys and values need more than the {} of disk that --kv-disk-max allows",
                     FormatBytes(most_bytes_)));
   }
-  free_.reserve(static_cast<std::size_t>(end_ / page_bytes_) + 1);  // so that Free never allocates
+  // So that Free never allocates.
+  if (const std::size_t n = static_cast<std::size_t>(end_ / page_bytes_) + 1; free_.capacity() < n)
+    free_.reserve(n + n / 2 + 64);
   const uint64_t offset = end_;
   end_ += page_bytes_;
   return offset;
