@@ -33,7 +33,7 @@ Result<int64_t> ParseCount(std::string_view text) {
   }
   if (error != std::errc() || tail != end || value < 0 || value > kMost / unit) {
     return InvalidInput(
-        fmt::format("'{}' is not a count: write a whole number, or one with k (1024) or m", text));
+        fmt::format("'{}' is not a count: write a whole number, or one with k (1024) or m (1024k)", text));
   }
   return value * unit;
 }
@@ -59,6 +59,10 @@ Result<uint64_t> ParseBytes(std::string_view text) {
   if (error != std::errc() || !tail.empty() || !(bytes >= 0) || bytes > static_cast<double>(kMost)) {
     return InvalidInput(
         fmt::format("'{}' is not a size: write bytes, or a number with k, m, g or t, as in 512m", text));
+  }
+  if (bytes > 0 && bytes < 1) {
+    return InvalidInput(
+        fmt::format("'{}' is less than a byte: give it a unit, k, m, g or t, as in 0.5g", text));
   }
   return static_cast<uint64_t>(bytes);
 }

@@ -66,7 +66,7 @@ class Asking {
     const bool after_answer = options_.thread && n_asked_ > 0;
     const int64_t before = session.size();
     LH_ASSIGN(std::vector<TokenId> tokens, Encode(engine_, question, chat_, after_answer));
-    LH_TRY(SayWhatIsLeftOut(engine_, question, options_.quiet));
+    LH_TRY(SayWhatIsLeftOut(engine_, question, options_.quiet, "the question"));
     // What ended the last answer was not read yet.
     tokens.insert(tokens.begin(), unread_.begin(), unread_.end());
     const int64_t n_most = options_.answer.max_tokens;
@@ -178,7 +178,7 @@ Status AskAll(Asking& asking, const AskOptions& options) {
     }();
     if (asked || asked.error().kind == ErrorKind::kCancelled || options.questions.size() == 1) return asked;
     ++n_failed;
-    may_be_damaged = may_be_damaged || sound;
+    may_be_damaged = may_be_damaged || (sound && asked.error().kind != ErrorKind::kOutOfMemory);
     if (options.json) Print("{}\n", ErrorJson(question, asked.error()));
     LH_TRY(FlushOutput());  // where this is what failed, nobody would see another answer
     Note("longheads: question {}: {}\n", n_asked, asked.error().message);

@@ -191,7 +191,7 @@ Result<int> Append(const ContextOptions& options) {
         options.path));
   }
   if (const auto& interrupted = ingest->tokens_before_interrupted_finish();
-      interrupted &&
+      interrupted && *interrupted <= ingest->session().tokens().size() &&
       std::ranges::equal(std::span(ingest->session().tokens()).subspan(*interrupted), tokens)) {
     LH_TRY(ingest->Finish());
     if (!options.quiet) {
@@ -280,6 +280,7 @@ void AddContextCommand(CLI::App& program, Command& command) {
       ->check(CLI::Range(int64_t{0}, kMostTokens))
       ->group("Text");
   AddModelOptions(*append, options->model, /*with_attention=*/false);
+  HideFolderOptions(*append);
   append->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");
   append->footer(
       "After a kill or Ctrl-C the same command goes on. One that was killed behind its last write cannot be "
@@ -294,7 +295,8 @@ void AddContextCommand(CLI::App& program, Command& command) {
       text->add_flag("--tokens", options->tokens, "token ids, one a line; needs no model");
   AddModelFileOption(*text, options->model);
   AddComputeOptions(*text, options->model);
-  text->get_option("--model")->excludes(tokens);
+  for (const char* name : {"--model", "--compute", "--kv-type", "--backend", "--threads"})
+    text->get_option(name)->excludes(tokens);
 }
 
 }  // namespace longheads

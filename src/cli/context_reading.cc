@@ -31,10 +31,14 @@ Status SendPagesTo(const std::string& path, const ModelOptions& given, EngineOpt
   return {};
 }
 
-Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet) {
+void HideFolderOptions(CLI::App& app) {
+  for (const char* name : {"--kv-disk", "--kv-disk-max"}) app.get_option(name)->group("");
+}
+
+Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet, std::string_view what) {
   if (quiet) return {};
   LH_ASSIGN(const std::size_t n, engine.tokenizer().BytesWithoutToken(text, &InterruptToken()));
-  if (n > 0) Note("note: {} bytes of the text have no token in this vocabulary and are left out\n", n);
+  if (n > 0) Note("note: {} bytes of {} have no token in this vocabulary and are left out\n", n, what);
   return {};
 }
 

@@ -18,8 +18,11 @@ void LimitPages(EngineOptions& options);
 // Pages of what is read go to the context file at `path`: sets the folder, and refuses other wishes.
 Status SendPagesTo(const std::string& path, const ModelOptions& given, EngineOptions& options);
 
+// Leaves out of --help what SendPagesTo refuses.
+void HideFolderOptions(CLI::App& app);
+
 // Says on stderr how many bytes of a text have no token in the vocabulary, where there are any.
-Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet);
+Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet, std::string_view what = "the text");
 
 // Says on stderr what reads a text of n tokens, and what there is to warn of: of the method, and of the
 // folder that pages go to.

@@ -51,7 +51,9 @@ Result<int> InfoOfVocabulary(const GgufFile& file) {
 Result<int> ShowInfo(const InfoOptions& options) {
   int64_t n_tokens = 0;
   if (!options.context.empty()) {
-    LH_ASSIGN(n_tokens, ParseCount(options.context));
+    const Result<int64_t> count = ParseCount(options.context);
+    if (!count) return InvalidInput(fmt::format("-c: {}", count.error().message));
+    n_tokens = *count;
     if (n_tokens < 1 || n_tokens > kMostTokens) {
       return InvalidInput(fmt::format("-c is {}, but must be 1 to {}", n_tokens, kMostTokens));
     }
@@ -59,7 +61,11 @@ Result<int> ShowInfo(const InfoOptions& options) {
   LH_ASSIGN(const std::string path, FindModel(options.model.model));
   {
     LH_ASSIGN(const GgufFile file, GgufFile::Open(path));
-    if (file.tensor_names().empty()) return InfoOfVocabulary(file);
+    if (file.tensor_names().empty()) {
+      if (n_tokens > 0)
+        return InvalidInput(fmt::format("{} holds a vocabulary alone: -c needs a model", file.name()));
+      return InfoOfVocabulary(file);
+    }
   }
   LH_ASSIGN(const std::unique_ptr<Engine> engine, LoadEngine(options.model));
   if (n_tokens > 0) LH_TRY(engine->ExpectText(n_tokens));

@@ -38,6 +38,16 @@ struct IngestOptions {
   bool quiet = false;
 };
 
+// Before anything is read: a path that cannot be looked up, as where its name is too long.
+Status CheckCanBeLookedUp(const std::string& out) {
+  std::error_code error;
+  for (const std::string& path : {out, ContextWriter::PartialPath(out)}) {
+    if (std::filesystem::status(path, error).type() == std::filesystem::file_type::none)
+      return InvalidInput(fmt::format("-o {}: {}", path, error.message()));
+  }
+  return {};
+}
+
 // The text up to where a question will follow: white space at its end would part from the words it belongs
 // to.
 Result<std::vector<TokenId>> Encode(const Engine& engine, const std::string& text, bool chat) {
@@ -144,6 +154,7 @@ void TakeTypesOfWhatWasBegun(const IngestOptions& options, EngineOptions& load) 
 
 Result<int> Ingest(const IngestOptions& options) {
   if (options.out.empty()) return InvalidInput("where to? name the context file with -o FILE.lhctx");
+  LH_TRY(CheckCanBeLookedUp(options.out));
   LH_ASSIGN(const std::string text, ReadText(options.input));
   std::string note;
   LH_TRY(CheckUtf8(text, options.replace_invalid, note));
@@ -164,8 +175,9 @@ Result<int> Ingest(const IngestOptions& options) {
   if (tokens.empty()) return InvalidInput("no byte of the text has a token in this vocabulary");
   LH_TRY(SayWhatIsLeftOut(*engine, text, options.quiet));
   const int64_t n = static_cast<int64_t>(tokens.size());
-  const std::string source =
-      options.input.file.empty() ? "" : std::filesystem::path(options.input.file).filename().string();
+  const std::string source = options.input.file.empty() || options.input.file == "-"
+                                 ? ""
+                                 : std::filesystem::path(options.input.file).filename().string();
   LH_ASSIGN(ContextSetup setup, SetupOf(*engine, load, n + options.answer_room, chat, source));
   if (const auto there = ThereAlready(options, setup, tokens)) {
     const std::size_t more = *there - tokens.size();
@@ -228,6 +240,7 @@ void AddIngestCommand(CLI::App& program, Command& command) {
   app->add_flag("--replace-invalid", options->replace_invalid, "read U+FFFD where the text is not UTF-8")
       ->group("Text");
   AddModelOptions(*app, options->model);
+  HideFolderOptions(*app);
   app->add_flag("--quiet", options->quiet, "nothing on stderr but errors")->group("Output");
   app->footer(
       "White space at the end of the text is left out. After a kill or Ctrl-C the same command goes on "

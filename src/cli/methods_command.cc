@@ -31,6 +31,7 @@ void PrintMethod(const MethodInfo& method, char separator) {
 
 Result<int> ShowMethods(const MethodsOptions& options) {
   if (options.name.empty()) {
+    if (options.markdown) return InvalidInput("--markdown is of one method's options: name it");
     Print(
         "What --attn takes: [FREQUENCIES+]METHOD, each with its options:\n"
         "  METHOD,option=value,option=value\n"

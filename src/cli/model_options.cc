@@ -65,7 +65,7 @@ void AddRopeOptions(CLI::App& app, RopeOverrides& rope) {
 
 void AddModelFileOption(CLI::App& app, ModelOptions& options) {
   app.add_option("-m,--model", options.model,
-                 "GGUF file; without it, the default model (make demo fetches it)")
+                 "GGUF file; without it, the default model (make model fetches it)")
       ->type_name("FILE")
       ->group(kModelGroup);
 }
@@ -90,9 +90,11 @@ void AddComputeOptions(CLI::App& app, ModelOptions& options) {
       ->type_name("auto|f32|bf16|q8")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--backend", options.backend,
-                 "kernels: amx, avx512bf16, avx512, avx2, ref (scalar, slow), or auto: what "
-                 "LONGHEADS_BACKEND says in the environment, else the best that runs here")
+  app.add_option(
+         "--backend", options.backend,
+         "kernels of products, attention and scores: amx, avx512bf16, avx512, avx2, ref (scalar, slow), or "
+         "auto: what LONGHEADS_BACKEND says in the environment, for other kernels too, else the best that "
+         "runs here")
       ->type_name("NAME")
       ->capture_default_str()
       ->group(group);

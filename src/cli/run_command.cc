@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/seconds.h"
@@ -25,7 +26,7 @@ namespace {
 struct RunOptions {
   ModelOptions model;
   TextInput input;
-  std::string question;
+  std::optional<std::string> question;
   AnswerOptions answer;
   bool chat = false;
   bool no_chat = false;
@@ -45,9 +46,9 @@ void NoteUnlessQuiet(const RunOptions& options, fmt::format_string<Args...> form
 // The text, then a blank line and the question, as one message.
 Result<std::string> ReadPrompt(const RunOptions& options) {
   LH_ASSIGN(std::string text, ReadText(options.input));
-  if (!options.question.empty()) {
+  if (options.question) {
     if (text.empty()) NoteUnlessQuiet(options, "note: the text is empty; the question is all that is read");
-    text += (text.empty() ? "" : "\n\n") + options.question;
+    text += (text.empty() ? "" : "\n\n") + *options.question;
   }
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
     return InvalidInput("the prompt is empty: there is nothing to read");
@@ -62,6 +63,8 @@ Result<int> Run(const RunOptions& options) {
   LH_TRY(Check(options.answer));
   if (const std::string ignored = WhatHasNoEffect(options.answer); !ignored.empty())
     NoteUnlessQuiet(options, "note: {}", ignored);
+  if (options.question && options.question->find_first_not_of(" \t\r\n") == std::string::npos)
+    return InvalidInput("the question is empty: leave -q out where there is none");
   if (!options.trace.empty()) {
     LH_ASSIGN(const std::string model, FindModel(options.model.model));
     LH_TRY(CheckNotInput("--trace", options.trace, model, "the model file"));
