@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/check.h"
 
 namespace longheads {
@@ -42,7 +43,7 @@ uint64_t BlockVectors::LastBlockBytesFor(int64_t n, int64_t tokens, int64_t n_kv
 
 void BlockVectors::Extend(const StepInput& input, Make make) {
   LH_CHECK(n_tokens_ == input.token_begin);
-  const auto cancelled = [&] { return input.cancel != nullptr && input.cancel->cancelled(); };
+  const auto cancelled = [&] { return Cancelled(input.cancel); };
   const int64_t end = (input.token_begin + input.n_tokens) / tokens_;  // blocks that are complete by now
   const int64_t d = input.sequence->kv->geometry().head_dim;
   const int64_t first = input.token_begin / tokens_;

@@ -113,7 +113,7 @@ bool EsaChoice::Choose(const EsaQuestion& q, const AttentionKernels& kernels, Th
   float* const scores = scores_.data();
   std::fill_n(scores, columns_, kLowest);
   for (int64_t first = 0; first < q.n_queries; first += together_) {
-    if (cancel != nullptr && cancel->cancelled()) return false;
+    if (Cancelled(cancel)) return false;
     const int64_t last = std::min(q.n_queries, first + together_);
     pool.Run(n_pages, [&](int64_t page, int thread) {
       ScorePage(q, kernels, first_page + page, first, last, threads_[static_cast<std::size_t>(thread)]);
@@ -132,7 +132,7 @@ bool EsaChoice::Choose(const EsaQuestion& q, const AttentionKernels& kernels, Th
       }
     });
   }
-  if (cancel != nullptr && cancel->cancelled()) return false;
+  if (Cancelled(cancel)) return false;
 
   pool.Run(n_pages, [&](int64_t page, int) {
     const int64_t to = std::min(end, (page + 1) * kPageTokens);

@@ -4,6 +4,7 @@
 
 #include "attention/esa_choice.h"
 #include "attention/esa_vectors.h"
+#include "base/cancel.h"
 #include "base/check.h"
 
 namespace longheads {
@@ -51,7 +52,7 @@ class RecallPolicy : public Policy {
   void Extend(const StepInput& input, PolicyState& state) const override {
     exact_.Extend(input, state);
     const std::span<const int32_t> chosen = exact_.Chosen(state);
-    const bool stopped = input.cancel != nullptr && input.cancel->cancelled();
+    const bool stopped = Cancelled(input.cancel);
     if (!chosen.empty() && !stopped && input.token_begin >= recall_.from) Compare(input, chosen);
   }
 

@@ -657,7 +657,7 @@ void AttentionExecutor::RunBlock(const QueryBlock& block, const Plan& plan, cons
   const auto state_of = [&](int64_t k) {
     return states + plan.rows[static_cast<std::size_t>(k)].row * StateFloats(d);
   };
-  const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
+  const auto cancelled = [cancel] { return Cancelled(cancel); };
 
   Run run(*this, block, plan, plane, scratch);
   for (const PlanSegment& segment : plan.segments) {
@@ -753,7 +753,7 @@ void AttentionExecutor::ColumnMass(const QueryBlock& block, const Plan& plan, co
   LH_CHECK(!segment.listed && segment.as_key == PlanSegment::kNoKey);
   Run run(*this, block, plan, plane, *scratch_[static_cast<std::size_t>(thread)]);
   ForEachPart(segment, /*n_pages=*/1, [&](int64_t begin, int64_t end) {
-    if (cancel != nullptr && cancel->cancelled()) return;
+    if (Cancelled(cancel)) return;
     float* const of_part = mass + begin - segment.key_begin;
     if (block.tokens.size() == 1) {
       run.MassOfFew(segment, begin, end, of_part, stride);

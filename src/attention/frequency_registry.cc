@@ -79,6 +79,11 @@ Result<ChosenFrequencies> CreateDynamicNtk(OptionReader& reader, const Attention
       ChosenFrequencies chosen,
       Finish(reader, DynamicNtk(model.trained, factor, model.trained_window, n), n, std::move(explain)));
   if (mode != Mode::kFreeze) {
+    // The longest text scales most: where that is finite, no length that is asked for later is refused.
+    constexpr int64_t kLongest = int64_t{1} << 40;
+    const Result<Frequencies> longest = DynamicNtk(model.trained, factor, model.trained_window, kLongest);
+    if (!longest) reader.Fail(longest.error().message);
+    LH_TRY(reader.status());
     chosen.frequencies = model.trained;
     chosen.following.at = [own = model.trained, factor, window = model.trained_window](int64_t n_tokens) {
       return *DynamicNtk(own, factor, window, n_tokens);

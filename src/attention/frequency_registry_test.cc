@@ -168,6 +168,7 @@ TEST(MakeFrequencies, RefusesWithASentence) {
       {"pi:factor=much", PlainRope(), "--attn pi: factor is 'much', but must be a number"},
       {"pi:factor=0.5", PlainRope(), "--attn pi: factor is 0.5, but must be a number of at least 1"},
       {"ntk:factor=inf", PlainRope(), "--attn ntk: factor is inf"},
+      {"dynamic-ntk:mode=exact:factor=1.7e308", PlainRope(), "factor is inf"},  // behind some length
       {"ntk:factor=4x", PlainRope(), "factor is '4x'"},
       {"yarn:beta_fst=2", PlainRope(), "did you mean 'beta_fast'?"},
       {"yarn:orig_ctx=0", PlainRope(), "orig_ctx must be at least 1"},

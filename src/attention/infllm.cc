@@ -9,6 +9,7 @@
 #include "attention/shared_blocks.h"
 #include "attention/state_archive.h"
 #include "attention/top_k.h"
+#include "base/cancel.h"
 #include "base/check.h"
 
 namespace longheads {
@@ -112,23 +113,20 @@ class BlockCache {
   InfLlm::CacheStatistics statistics_;
 };
 
-// order = the indices of the `count` largest scores, of equal ones the lower, ascending.
+// order = the indices of the `count` largest scores (Comparable ones), of equal ones the lower, ascending.
 void TakeBest(std::span<const double> scores, int64_t count, std::vector<int32_t>& order) {
   order.resize(scores.size());
   std::iota(order.begin(), order.end(), 0);
   if (static_cast<int64_t>(order.size()) <= count) return;
   const auto better = [&](int32_t a, int32_t b) {
-    const double score_a = Comparable(scores[static_cast<std::size_t>(a)]);
-    const double score_b = Comparable(scores[static_cast<std::size_t>(b)]);
+    const double score_a = scores[static_cast<std::size_t>(a)];
+    const double score_b = scores[static_cast<std::size_t>(b)];
     return score_a != score_b ? score_a > score_b : a < b;
   };
   std::nth_element(order.begin(), order.begin() + count, order.end(), better);
   order.resize(static_cast<std::size_t>(count));
   std::sort(order.begin(), order.end());
 }
-
-// In an order with everything else.
-double Ranked(double score) { return std::isnan(score) ? -std::numeric_limits<double>::infinity() : score; }
 
 }  // namespace
 
@@ -465,7 +463,7 @@ void InfLlm::ChooseBlocks(const StepInput& input, State& state) const {
             own.scores[static_cast<std::size_t>(head * n_blocks + block)];
       }
     }
-    for (double& rank : own.ranks) rank = Ranked(rank);
+    for (double& rank : own.ranks) rank = Comparable(rank);
     TakeBest(own.ranks, n_chosen, own.order);
     std::copy(own.order.begin(), own.order.end(), chosen.begin() + choice * n_chosen);
     TellChoice(input, choice, n_blocks, own.order, own.ranks);
@@ -577,7 +575,7 @@ AttentionWork InfLlm::Work(int64_t n, Phase phase, const HeadShape& shape) const
 void InfLlm::Observe(const StepInput& input, PolicyState& policy_state) const {
   State& state = static_cast<State&>(policy_state);
   AddMass(input, state);
-  if (input.cancel != nullptr && input.cancel->cancelled()) return;
+  if (Cancelled(input.cancel)) return;
   const int64_t begin = BlocksOf(state.step_begin());
   const int64_t end = BlocksOf(state.n_tokens());
   if (begin == end) return;
@@ -645,7 +643,7 @@ void InfLlm::Represent(const StepInput& input, int64_t block, int64_t kv_head, c
   for (int64_t head = kv_head * shape_.group(); head < (kv_head + 1) * shape_.group(); ++head) {
     scratch.ranks.clear();
     for (int64_t j = begin; j < begin + options_.block; ++j) {
-      scratch.ranks.push_back(Ranked(static_cast<double>(state.mass(head, j))));
+      scratch.ranks.push_back(Comparable(static_cast<double>(state.mass(head, j))));
     }
     TakeBest(scratch.ranks, options_.representatives, scratch.order);
     for (int32_t& token : scratch.order) token += static_cast<int32_t>(begin);
@@ -684,7 +682,7 @@ std::string InfLlm::Explain() const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
+  const int64_t usual = model.usual_window();
   InfLlmOptions o;
   o.n_init = std::clamp<int64_t>(usual / 32, 1, o.n_init);
   reader.Tokens("n_init", o.n_init, /*least=*/0);

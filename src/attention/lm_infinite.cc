@@ -177,7 +177,7 @@ namespace {
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
   using Form = LmInfiniteOptions::Form;
   // Frequencies may also make the window smaller.
-  const int64_t usual = std::min(model.trained_window, model.window);
+  const int64_t usual = model.usual_window();
   LmInfiniteOptions o;
   reader.Choice<Form>("form", {{"official", Form::kOfficial}, {"infllm", Form::kInfLlm}}, o.form);
   reader.Tokens("global", o.global, /*least=*/0);

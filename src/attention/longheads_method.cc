@@ -63,7 +63,7 @@ void CheckLengths(OptionReader& reader, const LongHeadsOptions& o, int64_t model
 }
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
+  const int64_t usual = model.usual_window();
   LongHeadsOptions o;
   o.chunk = DefaultChunk(usual);
   reader.Tokens("chunk", o.chunk);

@@ -2,6 +2,7 @@
 // and defaults, and how its policies are made for a model. The same text is what `longheads methods` prints.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,6 +35,8 @@ struct AttentionModel {
   // trained_window: that is what LongHeads' "w/ NTK init" and "w/ PI init" do, which raise `begin` and leave
   // the rest.
   int64_t window = 0;
+  // What sizes of taste keep to: frequencies may make the window smaller too.
+  int64_t usual_window() const { return std::min(trained_window, window); }
   // The longest text that will be read, its answer included; 0: not known. Methods that choose by it say so
   // to the reader of their options (FollowLength).
   int64_t text_tokens = 0;

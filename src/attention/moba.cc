@@ -168,7 +168,7 @@ uint64_t Moba::LastBlockBytes(int64_t n) const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
+  const int64_t usual = model.usual_window();
   // The paper's pairs lie on this line: 512 and 3 at 8k, 2048 and 3 at 32k, 4096 and 12 at 1M.
   MobaOptions o;
   o.chunk = std::clamp<int64_t>(usual / 16, 1, 4096);

@@ -219,7 +219,7 @@ uint64_t Quest::LastBlockBytes(int64_t n) const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
+  const int64_t usual = model.usual_window();
   QuestOptions o;
   reader.Tokens("page", o.page);
   o.budget = std::max(std::min<int64_t>(1024, usual / 8) / o.page, int64_t{3}) * o.page;

@@ -73,7 +73,7 @@ std::string ReRope::Explain() const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model, ReRopeOptions o) {
-  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
+  const int64_t usual = model.usual_window();
   if (usual < 2) {
     reader.Fail(fmt::format("the model's trained window of {} tokens is too short: use --attn full", usual));
   }

@@ -94,7 +94,7 @@ StepInput AttentionRunner::Step(const Policy& policy, Phase phase, const Attenti
 
 bool AttentionRunner::Prefill(const Policy& policy, const AttendingSequence& sequence,
                               const AttentionRows& rows, int64_t n, const CancelToken* cancel) {
-  const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
+  const auto cancelled = [cancel] { return Cancelled(cancel); };
   const AttentionSequence view = ViewOf(sequence, n);
   const int64_t step =
       std::min({n, policy.StepTokens(), sequence.near != nullptr ? sequence.near->step() : n});
@@ -121,7 +121,7 @@ int64_t AttentionRunner::EvenBlocks(int64_t n, int64_t most) const {
 bool AttentionRunner::PrefillStep(const Policy& policy, const AttentionSequence& view, PolicyState& state,
                                   const AttentionRows& rows, int64_t row_begin, int64_t n,
                                   const CancelToken* cancel) {
-  const auto cancelled = [cancel] { return cancel != nullptr && cancel->cancelled(); };
+  const auto cancelled = [cancel] { return Cancelled(cancel); };
   const int64_t first = view.kv->size() + row_begin;
   StepInput step = Step(policy, Phase::kPrefill, view, /*index=*/0, rows, row_begin, first, n);
   step.cancel = cancel;

@@ -85,7 +85,7 @@ std::string SelfExtend::Explain() const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
+  const int64_t usual = model.usual_window();
   SelfExtendOptions o;
   o.window = std::max<int64_t>(1, std::min(o.window, usual / 4));
   reader.Tokens("window", o.window);

@@ -55,7 +55,7 @@ std::string StreamingLlm::Explain() const {
 namespace {
 
 Result<LayerPolicies> Create(OptionReader& reader, const AttentionModel& model) {
-  const int64_t usual = std::min(model.trained_window, model.window);  // frequencies may make it smaller
+  const int64_t usual = model.usual_window();
   StreamingLlmOptions o;
   reader.Choice<StreamingLlmOptions::Form>(
       "form",
