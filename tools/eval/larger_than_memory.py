@@ -1,10 +1,10 @@
 """Reads and asks texts that are larger than the memory it is given, and writes what that took.
 
-    python3 tools/eval/larger_than_memory.py PART [--compute TYPE] [--out DIR] [--work DIR] [--program FILE]
+    python3 tools/eval/larger_than_memory.py PART [--compute TYPE] [--seeds N...] [--out DIR] [--work DIR] [--program FILE]
 
     decode    tokens generated behind 64k tokens of Jane Austen with a quarter of the keys and values in memory: once alone,
-              and behind three pieces of the text in turn with an engine that has all of them in memory, eight tokens of each;
-              the medians of the three, the most, and each
+              and behind three pieces of the text (those of --seeds) in turn with an engine that has all of them in memory,
+              eight tokens of each; the medians of these, the most, and each
     million   a million tokens of Jane Austen and the King James Bible, with a pass key among them, on the default model:
               read with 2 GiB of keys and values in memory, killed on the way, resumed, opened and asked, in 4 GiB in all
     large     128k tokens on a 1.1B Llama of random weights, with 1 GiB in memory, in 4 GiB in all
@@ -33,7 +33,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "longheads"
 DEFAULT_MODEL = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"
 GIB = 1 << 30
-ROUNDS = 3
 KEY = 71432
 PROGRESS = re.compile(r"\d+ % of \d+ tokens, ")
 
@@ -151,7 +150,7 @@ def text_of(name):
     return path.read_text(encoding="utf-8")
 
 
-def decode(m, compute):
+def decode(m, compute, seeds):
     """What a token costs when three quarters of what it may choose from are on disk."""
     length, n = 65536, 256
     n_bytes = length * 30 * 3 * 64 * 2 * 2  # layers, KV heads, head size, K and V, bfloat16
@@ -173,7 +172,7 @@ def decode(m, compute):
 
     alone = measured(memory=n_bytes // 4)
     rounds = []
-    for seed in range(1, 1 + ROUNDS):
+    for seed in seeds:
         found = measured("--beside-memory", "--seed", str(seed), memory=n_bytes // 4 + n_bytes)
         row = found["rows"][0]
         in_memory, taken = 1 / row["decode_in_memory"]["mean"], 1 / row["decode"]["mean"]  # bytes are a mean too
@@ -259,13 +258,16 @@ def main():
     parser.add_argument("--work", default="/var/tmp/longheads", help="folder on a disk with 40 GB free (%(default)s)")
     parser.add_argument("--program", default=ROOT / "build/longheads")
     parser.add_argument("--compute", choices=("f32", "int8"), help="of decode (f32); the others take int8")
+    parser.add_argument("--seeds", type=int, nargs="+", metavar="N", help="of decode: pieces of the text (1 2 3)")
     options = parser.parse_args()
     if options.compute and options.part != "decode":
         parser.error(f"--compute is of decode alone: {options.part} takes int8")
+    if options.seeds and options.part != "decode":
+        parser.error(f"--seeds is of decode alone: {options.part} reads one text")
     program, date = name_of(options.program), time.strftime("%Y-%m-%d")
     m = Measurement(options)
     limits = m.limits()
-    parts = {"decode": lambda: decode(m, options.compute or "f32"), "million": lambda: million(m, limits["disk"]),
+    parts = {"decode": lambda: decode(m, options.compute or "f32", options.seeds or [1, 2, 3]), "million": lambda: million(m, limits["disk"]),
              "large": lambda: large(m, limits["disk"])}
     result = parts[options.part]()
     for taken in m.runs:
