@@ -61,8 +61,8 @@ Result<uint64_t> ParseBytes(std::string_view text) {
         fmt::format("'{}' is not a size: write bytes, or a number with k, m, g or t, as in 512m", text));
   }
   if (bytes > 0 && bytes < 1) {
-    return InvalidInput(
-        fmt::format("'{}' is less than a byte: give it a unit, k, m, g or t, as in 0.5g", text));
+    return InvalidInput(fmt::format(
+        "'{}' is less than a byte: write bytes, or a number with k, m, g or t, as in 512m", text));
   }
   return static_cast<uint64_t>(bytes);
 }

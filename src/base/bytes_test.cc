@@ -34,8 +34,8 @@ TEST(ParseBytes, ReadsSizesAsPeopleWriteThem) {
   EXPECT_EQ(*ParseBytes("1.5G"), uint64_t{3} << 29);
   EXPECT_EQ(*ParseBytes("2TB"), uint64_t{2} << 40);
   EXPECT_EQ(*ParseBytes(FormatBytes(uint64_t{3} << 30)), uint64_t{3} << 30);
-  for (const char* bad :
-       {"", "m", "-1", "4mm", "4x", "nan", "inf", "1e300", "99999999999999999999t", " 4", "4m "}) {
+  for (const char* bad : {"", "m", "-1", "4mm", "4x", "nan", "inf", "1e300", "99999999999999999999t", " 4",
+                          "4m ", "0.5", "0.0001k"}) {
     EXPECT_FALSE(ParseBytes(bad)) << bad;
   }
 }

@@ -309,7 +309,9 @@ Result<RawFile::Sizes> RawFile::AskSizes() const {
                           [&](uint64_t) { return fstat(descriptor_, &info); }),
                   path_, "ask for its size"));
   constexpr uint64_t kStatBlock = 512;
-  return Sizes{static_cast<uint64_t>(info.st_size), static_cast<uint64_t>(info.st_blocks) * kStatBlock};
+  const auto bytes = static_cast<uint64_t>(info.st_size);
+  const auto blocks = static_cast<uint64_t>(info.st_blocks);
+  return Sizes{bytes, blocks > 0 ? blocks * kStatBlock : bytes};
 }
 
 Result<uint64_t> RawFile::Size() const {

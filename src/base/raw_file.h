@@ -60,7 +60,8 @@ class RawFile {
   Status Sync() const;
   Status Truncate(uint64_t size) const;  // cuts or extends with zeros
   Result<uint64_t> Size() const;
-  // Bytes of the disk that it takes: less than its size where it has holes.
+  // Bytes of the disk that it takes: less than its size where it has holes. Its size where the file system
+  // does not tell.
   Result<uint64_t> Allocated() const;
 
   // An exclusive lock that lasts as long as this object and that other processes' TryLock respects. False:

@@ -22,7 +22,8 @@ Status SendPagesTo(const std::string& path, const ModelOptions& given, EngineOpt
 void HideFolderOptions(CLI::App& app);
 
 // Says on stderr how many bytes of a text have no token in the vocabulary, where there are any.
-Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet, std::string_view what = "the text");
+Status SayWhatIsLeftOut(const Engine& engine, std::string_view text, bool quiet,
+                        std::string_view what = "the text");
 
 // Says on stderr what reads a text of n tokens, and what there is to warn of: of the method, and of the
 // folder that pages go to.

@@ -43,7 +43,7 @@ Status CheckCanBeLookedUp(const std::string& out) {
   std::error_code error;
   for (const std::string& path : {out, ContextWriter::PartialPath(out)}) {
     if (std::filesystem::status(path, error).type() == std::filesystem::file_type::none)
-      return InvalidInput(fmt::format("-o {}: {}", path, error.message()));
+      return InvalidInput(fmt::format("-o: cannot look up {}: {}", path, error.message()));
   }
   return {};
 }

@@ -31,7 +31,8 @@ void PrintMethod(const MethodInfo& method, char separator) {
 
 Result<int> ShowMethods(const MethodsOptions& options) {
   if (options.name.empty()) {
-    if (options.markdown) return InvalidInput("--markdown is of one method's options: name it");
+    if (options.markdown)
+      return InvalidInput("--markdown is of one method's options: write longheads methods NAME --markdown");
     Print(
         "What --attn takes: [FREQUENCIES+]METHOD, each with its options:\n"
         "  METHOD,option=value,option=value\n"

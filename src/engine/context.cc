@@ -248,7 +248,7 @@ Result<std::unique_ptr<ContextIngest>> ContextIngest::Append(Engine& engine, con
   const auto check = [&](const ContextWriter::Found& found) -> Status {
     LH_ASSIGN(const ContextSetup setup, ParseContextSetup(path, found.header.metadata));
     LH_TRY(CheckMadeWith(engine, path, found.header, setup));
-    if (!restart || found.dropped_bytes == 0) return {};
+    if (!restart || !found.drops) return {};
     const auto before = static_cast<int64_t>(found.n_tokens);
     LH_TRY(engine.CheckOpening(before + n_new));
     return CheckDisk(engine, path, before, n_new, /*replaced=*/0, found.dropped_bytes);

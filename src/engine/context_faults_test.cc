@@ -276,7 +276,7 @@ TEST_P(ContextEnginePowerLossTest, LeavesATextThatGoesOnToTheSameBytes) {
     return reader ? reader->contents().tokens.size() : 0;
   };
   const std::size_t n_old = begin_.empty() ? 0 : static_cast<std::size_t>(kText), n_new = n_tokens();
-  constexpr int kEach = kSanitized ? 41 : 7;
+  constexpr int kEach = kSanitized ? 41 : 3;
   int n = 0;
   int n_gone_on = 0;
   written.ForEachPowerLoss({}, [&](const FolderImage& image, int) {

@@ -169,8 +169,9 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) try {
   LH_ASSIGN(engine->kv_type_, KvTypeFromName(options.kv_type, engine->compute_));
   constexpr int kMostThreads = 1024;
   if (options.threads < 0 || options.threads > kMostThreads) {
-    return InvalidInput(fmt::format("--threads is {}, but must be between 1 and {}, or 0 for all cores",
-                                    options.threads, kMostThreads));
+    return InvalidInput(
+        fmt::format("--threads is {}, but must be between 1 and {}, or 0 for the physical cores",
+                    options.threads, kMostThreads));
   }
   LH_TRY(CheckBlockParts(options.block_parts));
   engine->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : PhysicalCores());

@@ -64,11 +64,12 @@ bool AllZero(std::span<const std::byte> bytes) {
 }
 
 // A header is on disk before the first commit, which goes to the second superblock: where that was never
-// written, nothing was committed, whatever a loss of power has left of the rest. A file that ends before has
-// nothing of a text.
+// written, nothing was committed, whatever a loss of power has left of the rest. What is too short for
+// the smallest header and both superblocks holds nothing of a text, whatever the header claims.
 Result<bool> WasCommittedTo(const RawFile& partial, uint64_t header_bytes, uint64_t size) {
   const uint64_t offset = SuperblockOffset(header_bytes, 1);
-  if (offset + kContextBlock > size) return false;
+  if (size < BodyOffset(kContextBlock)) return false;
+  if (offset + kContextBlock > size) return true;  // cut off: nobody knows
   std::vector<std::byte> block(kContextBlock);
   LH_TRY(partial.PRead(offset, block));
   return !AllZero(block);
@@ -264,7 +265,8 @@ Result<ContextWriter::Resumed> ContextWriter::GoOn(std::unique_ptr<ContextWriter
     LH_ASSIGN(const uint64_t allocated, writer->file_.Allocated());
     LH_TRY(check({.header = writer->header(),
                   .n_tokens = chain.contents.tokens.size(),
-                  .dropped_bytes = std::min(allocated, size - std::min(size, chain.end))}));
+                  .drops = size > chain.end,
+                  .dropped_bytes = allocated - std::min(allocated, chain.end)}));
   }
   if (writer->frame_.superblock.newest != from) {
     // Before what it names is overwritten.

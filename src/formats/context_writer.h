@@ -95,7 +95,8 @@ class ContextWriter {
   struct Found {
     const ContextHeader& header;
     uint64_t n_tokens;       // of the text that is gone on with
-    uint64_t dropped_bytes;  // of the file, that lie behind it
+    bool drops;              // whether something lies behind it
+    uint64_t dropped_bytes;  // of the disk, that this takes at least
   };
   // Asked when nothing was changed yet; an error of it ends the call, and the file stays as it was.
   using Check = std::function<Status(const Found&)>;

@@ -411,6 +411,10 @@ TEST_F(ContextWriterTest, APartialThatCannotBeReadIsKeptUnlessItIsToBeDiscarded)
     EXPECT_EQ(*ReadFile(partial), bytes);
     EXPECT_TRUE(create(true));
   }
+  std::string longer_header = whole;  // by what it says: the file ends before its superblocks then
+  longer_header[18] ^= 0x10;
+  write(longer_header);
+  ExpectRefusal(create(false), "--restart");
   // What ends before the second superblock does holds nothing of a text.
   for (const uint64_t n : {header_bytes, header_bytes + 100, BodyOffset(header_bytes) - 1}) {
     write(whole.substr(0, n));
@@ -470,12 +474,19 @@ TEST_F(ContextWriterTest, NothingIsDroppedWhereTheCheckRefuses) {
     fs::copy_file(path_, folder_ / "killed");
   }
   fs::rename(folder_ / "killed", path_);
+  // Places of pages that were never written take no disk.
+  constexpr uint64_t kHole = 16 << 20;
+  fs::resize_file(path_, fs::file_size(path_) + kHole);
+  const uint64_t allocated = *RawFile::Open(path_, {})->Allocated();
+  EXPECT_LT(allocated, kHole);
   const FolderImage before = ReadFolder(folder_);
   for (const From from : {From::kFinished, From::kNewest}) {
     const auto refuse = [&](const ContextWriter::Found& found) -> Status {
       EXPECT_EQ(found.header, SampleContext::Header());
       EXPECT_EQ(found.n_tokens, from == From::kFinished ? 6u : 7u);
+      EXPECT_TRUE(found.drops);
       EXPECT_GE(found.dropped_bytes, from == From::kFinished ? 8192u : 4096u);
+      EXPECT_LE(found.dropped_bytes, allocated - 3 * 4096);  // header and superblocks stay
       return InvalidInput(path_.string() + ": not this one");
     };
     ExpectRefusal(ContextWriter::Append(path_, from, false, refuse), "not this one");

@@ -28,7 +28,7 @@ Result<int> View(const ViewOptions& options) {
     return InvalidInput("nothing is asked for: give -o FILE for a page, --svg FILE for a figure, or both");
   }
   if (options.token && options.figure.empty())
-    return InvalidInput("--token is of the figure alone: name it with --svg FILE");
+    return InvalidInput("--token is of the figure alone: say where that goes with --svg FILE");
   LH_TRY(CheckNotInput("-o", options.page, options.trace, "the trace"));
   LH_TRY(CheckNotInput("--svg", options.figure, options.trace, "the trace"));
   LH_ASSIGN(const SelectionView view, ReadSelectionView(options.trace, {.needle = options.needle}));

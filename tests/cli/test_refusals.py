@@ -55,7 +55,7 @@ class BadInput(unittest.TestCase):
         self.refused(*model, "book.txt", says=["-f"])
         name = "a" * 250  # with .partial behind it too long for a file
         self.refused("ingest", "-m", test_program.MODELS / "plain.gguf", "-p", "x", "-o", test_program.SCRATCH / name,
-                     says=["-o ", name, "File name too long"])
+                     says=["-o: cannot look up", name, "File name too long"])
         self.refused(*model, "-", stdin=b"caf\xe9 au lait", says=["0xE9", "offset 3", "iconv"])
         self.assertEqual(run(*model, "-", "--replace-invalid", "-n", 2, stdin=b"caf\xe9").returncode, 0)
 
