@@ -5,11 +5,6 @@ usage: test_bench.py PROGRAM WRITE_TINY_MODELS [unittest arguments]
 
 import csv
 import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
 import unittest
 import xml.etree.ElementTree
 
@@ -124,10 +119,4 @@ class Sweep(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    test_program.PROGRAM = os.path.abspath(sys.argv[1])
-    with tempfile.TemporaryDirectory() as folder:
-        test_program.MODELS = pathlib.Path(folder) / "models"
-        test_program.SCRATCH = pathlib.Path(folder) / "scratch"
-        test_program.SCRATCH.mkdir()
-        subprocess.run([sys.argv[2], str(test_program.MODELS)], check=True)
-        unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+    test_program.main()

@@ -63,6 +63,18 @@ def run_with(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout
                           timeout=timeout).returncode
 
 
+def main():
+    """The tests of the script that is run; its usage stands at its top."""
+    global PROGRAM, MODELS, SCRATCH
+    PROGRAM = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        MODELS = pathlib.Path(folder) / "models"
+        SCRATCH = pathlib.Path(folder) / "scratch"
+        SCRATCH.mkdir()
+        subprocess.run([sys.argv[2], str(MODELS)], check=True)
+        unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+
+
 class ClosedAndFullStreams(unittest.TestCase):
     ANSWER = ["run", "--no-chat", "-p", "Hello", "-n", 30]
 
@@ -732,7 +744,18 @@ class Help(unittest.TestCase):
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
             self.assertIn(b"Example", result.stdout, command)
+            refuses_folders = command in (["ingest"], ["context", "append"])
+            if b"--kv-ram" in result.stdout:
+                self.assertEqual(b"--kv-disk" not in result.stdout, refuses_folders, command)
         self.assertRegex(run("--version").stdout, rb"longheads \d+\.\d+\.\d+")
+
+    def test_a_text_from_standard_input_has_no_source(self):
+        for given, source in (("-", ""), (SCRATCH / "named.txt", "named.txt")):
+            (SCRATCH / "named.txt").write_text("once upon a time")
+            out = SCRATCH / f"of_{source}.lhctx"
+            made = run("ingest", "-m", MODELS / "plain.gguf", "--no-chat", "-f", given, "-o", out, stdin=b"once upon a time")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            self.assertEqual(json.loads(run("context", "info", out, "--json").stdout)["source"], source)
 
     def test_methods_and_info(self):
         self.assertIn(b"longheads", run("methods").stdout)
@@ -826,10 +849,4 @@ class Interrupt(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM = os.path.abspath(sys.argv[1])
-    with tempfile.TemporaryDirectory() as folder:
-        MODELS = pathlib.Path(folder) / "models"
-        SCRATCH = pathlib.Path(folder) / "scratch"
-        SCRATCH.mkdir()
-        subprocess.run([sys.argv[2], str(MODELS)], check=True)
-        unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+    main()

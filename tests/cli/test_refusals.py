@@ -7,8 +7,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
-import tempfile
 import unittest
 
 import test_program
@@ -118,6 +116,11 @@ class BadInput(unittest.TestCase):
         for question in ("", " \n"):
             self.refused(*model, "-q", question, says=["the question is empty"])
         self.refused("info", test_program.MODELS / "plain.gguf", "-c", "abc", says=["-c: 'abc' is not a count"])
+        data = (test_program.MODELS / "plain.gguf").read_bytes()
+        vocabulary = test_program.SCRATCH / "vocabulary.gguf"
+        vocabulary.write_bytes(data[:8] + bytes(8) + data[16:])  # no tensors
+        self.assertIn(b"a vocabulary alone", run("info", vocabulary).stdout)
+        self.refused("info", vocabulary, "-c", 100, says=["holds a vocabulary alone", "-c"])
         self.refused("methods", "--markdown", says=["--markdown is of one method's options"])
         self.refused("view", "some.trace", "-o", test_program.SCRATCH / "page.html", "--token", 3, says=["--token is of the figure"])
         for option, value in (("--compute", "f32"), ("--kv-type", "q8"), ("--backend", "ref"), ("--threads", 2), ("--model", "m.gguf")):
@@ -192,10 +195,4 @@ class LostFiles(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    test_program.PROGRAM = os.path.abspath(sys.argv[1])
-    with tempfile.TemporaryDirectory() as folder:
-        test_program.MODELS = pathlib.Path(folder) / "models"
-        test_program.SCRATCH = pathlib.Path(folder) / "scratch"
-        test_program.SCRATCH.mkdir()
-        subprocess.run([sys.argv[2], str(test_program.MODELS)], check=True)
-        unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+    test_program.main()
